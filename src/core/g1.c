@@ -4,6 +4,7 @@
  */
 #include "core/g1.h"
 
+#include "core/load_chunk.h"
 #include "core/pool.h"
 #include "tier/g1.h"
 
@@ -50,6 +51,27 @@ void tn_g1_arrives(const struct tn_op *op, tn_block b, uint32_t place, bool whol
 void tn_item_kept_on_device(struct tn_write_item *item, tn_block b)
 {
 	tn_g1_arrives(&item->w->op, b, item->g1, item->g1_done == item->w->op.shape->layers && !item->g1_unfit);
+	item->g1 = TN_SLOT_NONE;
+}
+
+void tn_read_copy_to_device(struct tn_read_item *item, uint32_t c)
+{
+	if (item->g1 == TN_SLOT_NONE || item->g1_unfit)
+		return;
+	item->g1_unfit = !tn_chunk_copy_to_device(item, c);
+	item->inflight += !item->g1_unfit;
+	item->r->op.inflight += !item->g1_unfit;
+}
+
+void tn_read_kept_on_device(struct tn_read_item *item)
+{
+	const struct tn_op *op = &item->r->op;
+
+	if (item->g1 == TN_SLOT_NONE)
+		return;
+	if (tn_tier_residency(tier_of(op), item->block) == TN_FILLING)
+		tn_block_set_residency(op->cache->registry, item->block, TN_TIER_DEVICE, TN_ABSENT);
+	tn_g1_arrives(op, item->block, item->g1, item->done_chunks == op->shape->chunks && !item->g1_unfit);
 	item->g1 = TN_SLOT_NONE;
 }
 

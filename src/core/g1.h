@@ -14,6 +14,12 @@ bool tn_op_on_g1(const struct tn_op *op);
 uint32_t tn_g1_place(struct tn_op *op, uint32_t i);
 /* No copy to the place is under way. The block lies there if all of it came and nothing speaks against it; else the place is free again. */
 void tn_g1_arrives(const struct tn_op *op, tn_block b, uint32_t place, bool whole);
+/*
+ * What is good of a load's item goes to its place in the device tier, too, if there is an IOCB for it. Nobody waits for that but who wants the pages back.
+ */
+void tn_read_copy_to_device(struct tn_read_item *item, uint32_t c);
+/* None of these copies is under way any more: as tn_g1_arrives. */
+void tn_read_kept_on_device(struct tn_read_item *item);
 /* The same of a save's item, whose place is free if b is TN_BLOCK_NONE. */
 void tn_item_kept_on_device(struct tn_write_item *item, tn_block b);
 /* A copy of the block from there failed: it leaves, because nobody knows which side was at fault. */

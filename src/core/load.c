@@ -114,19 +114,6 @@ void tn_read_chunk_good(struct tn_read_item *item, uint32_t c)
 
 static void item_ends(struct tn_read_item *item);
 
-/* Nothing is copied there any more. */
-static void kept_on_device(struct tn_read_item *item)
-{
-	bool whole = item->done_chunks == item->r->op.shape->chunks && !item->g1_unfit;
-
-	if (item->g1 == TN_SLOT_NONE)
-		return;
-	if (tn_tier_residency(item->r->op.cache->row.tier[TN_TIER_DEVICE], item->block) == TN_FILLING)
-		tn_block_set_residency(item->r->op.cache->registry, item->block, TN_TIER_DEVICE, TN_ABSENT);
-	tn_g1_arrives(&item->r->op, item->block, item->g1, whole);
-	item->g1 = TN_SLOT_NONE;
-}
-
 static void promoted(struct tn_read_item *item)
 {
 	struct tn_cache *cache = item->r->op.cache;
@@ -203,7 +190,7 @@ static void item_ends(struct tn_read_item *item)
 	}
 	if (loaded)
 		count_loaded(item);
-	kept_on_device(item);
+	tn_read_kept_on_device(item);
 	item->state = TN_READ_IDLE;
 	tell_idle(item);
 	tn_block_release(&cache->blocks, item->block);
@@ -266,6 +253,15 @@ static void item_fails(struct tn_read_item *item, int status)
 	}
 }
 
+/* Something that was under way of it is over. */
+static void step_over(struct tn_read_item *item)
+{
+	if (item_is_over(item))
+		item_ends(item);
+	else
+		tn_read_pages_free(item);
+}
+
 /* ---- chunks ------------------------------------------------------------------------------------------ */
 
 /* A chunk's read, check and copies are over. */
@@ -283,10 +279,7 @@ static void chunk_ends(struct tn_read_item *item, uint32_t c, int status)
 			if (!f->error)
 				tn_read_chunk_good(f, c);
 	}
-	if (item_is_over(item))
-		item_ends(item);
-	else
-		tn_read_pages_free(item);
+	step_over(item);
 }
 
 /*
@@ -299,18 +292,20 @@ static bool go_on(struct tn_read_item *item, uint32_t c, bool checked, uint32_t 
 	bool copy;
 
 	copied = tn_chunk_next_copy(item, copied);
-	copy = copied < tn_chunk_copies(item) && (checked || !tn_chunk_copy_is_g1(item, copied)); /* the check would take it off the device */
+	copy = copied < tn_chunk_copies(item);
 	if (!checked && item->header != TN_HEADER_HAVE)
 		return false;
 	if (copy ? !tn_chunk_copy(item, c, copied, !checked) : !checked && !tn_chunk_check(item, c))
 		return false;
 	item->frozen = true;
-	if (copy)
+	if (copy) {
 		*state = (uint8_t)(TN_CHUNK_COPYING + copied);
-	else if (!checked)
+	} else if (!checked) {
 		*state = TN_CHUNK_CHECKING;
-	else
+	} else {
+		tn_read_copy_to_device(item, c);
 		chunk_ends(item, c, 0);
+	}
 	return true;
 }
 
@@ -369,16 +364,11 @@ static void check_ends(struct tn_read_item *item, uint32_t c, const struct tn_pa
 	}
 }
 
-/* A copy to a tier, or to somebody who joined, is over. */
+/* A copy to the memory tier, or to somebody who joined, is over. */
 static void copy_ends(struct tn_read_item *item, uint32_t c, const struct tn_part *p, uint32_t copy)
 {
 	struct tn_read_item *f = tn_chunk_copies_to(item, copy);
 
-	if (p->kind == TN_TRANSFER_OUT_G1) { /* the device tier does without it */
-		item->g1_unfit |= p->status != 0;
-		step_ends(item, c, 0, true, copy + 1);
-		return;
-	}
 	if (f && p->status == -EFAULT) { /* who joined has no pages any more, which is no business of the others */
 		f->error = p->status;
 		tn_read_shrink(f->r, index_of(f));
@@ -410,6 +400,12 @@ void tn_load_ended(const struct tn_part *p)
 		if (p->kind == TN_TRANSFER_READ && !p->status)
 			op->cache->c.bytes_read += (uint64_t)p->count * op->shape->padded_bytes;
 		check_ends(item, c, p, p->kind != TN_TRANSFER_READ || p->verified || !op->cache->o.verify, 0);
+		break;
+	case TN_TRANSFER_OUT_G1:
+		item->g1_unfit |= p->status != 0;
+		op->inflight--;
+		item->inflight--;
+		step_over(item);
 		break;
 	case TN_TRANSFER_CHECK:
 		check_ends(item, c, p, true, 0);
@@ -489,10 +485,7 @@ static void header_ended(struct tn_read_item *item, const struct tn_part *p)
 		item->header = TN_HEADER_HAVE;
 		landed_go_on(item);
 	}
-	if (item_is_over(item))
-		item_ends(item);
-	else
-		tn_read_pages_free(item);
+	step_over(item);
 }
 
 /* ---- stepping ------------------------------------------------------------------------------------------- */

@@ -86,6 +86,13 @@ bool tn_chunk_check(struct tn_read_item *item, uint32_t c)
 	return tn_transfer_add(&t);
 }
 
+bool tn_chunk_copy_to_device(struct tn_read_item *item, uint32_t c)
+{
+	const struct tn_transfer t = transfer_of(item, c, TN_TRANSFER_OUT_G1, TN_TRANSFER_CHECKS);
+
+	return tn_transfer_add(&t);
+}
+
 /* ---- copies ------------------------------------------------------------------------------------------------ */
 
 bool tn_chunk_goes_to_memory(const struct tn_read_item *item)
@@ -93,29 +100,18 @@ bool tn_chunk_goes_to_memory(const struct tn_read_item *item)
 	return item->memory != TN_SLOT_NONE && !item->r->prefetch;
 }
 
-static bool goes_to_g1(const struct tn_read_item *item)
-{
-	return item->g1 != TN_SLOT_NONE;
-}
-
 uint32_t tn_chunk_copies(const struct tn_read_item *item)
 {
-	return (uint32_t)tn_chunk_goes_to_memory(item) + goes_to_g1(item) + item->nfollowers;
-}
-
-bool tn_chunk_copy_is_g1(const struct tn_read_item *item, uint32_t copy)
-{
-	return goes_to_g1(item) && copy == (uint32_t)tn_chunk_goes_to_memory(item);
+	return item->nfollowers + (uint32_t)tn_chunk_goes_to_memory(item);
 }
 
 struct tn_read_item *tn_chunk_copies_to(const struct tn_read_item *item, uint32_t copy)
 {
-	uint32_t tiers = (uint32_t)tn_chunk_goes_to_memory(item) + goes_to_g1(item);
 	struct tn_read_item *f = item->followers;
 
-	if (copy < tiers)
+	if (tn_chunk_goes_to_memory(item) && copy == 0)
 		return NULL;
-	for (uint32_t k = tiers; k < copy; k++)
+	for (uint32_t k = tn_chunk_goes_to_memory(item); k < copy; k++)
 		f = f->next_follower;
 	return f;
 }
@@ -125,7 +121,7 @@ uint32_t tn_chunk_next_copy(const struct tn_read_item *item, uint32_t copy)
 	for (; copy < tn_chunk_copies(item); copy++) {
 		const struct tn_read_item *f = tn_chunk_copies_to(item, copy);
 
-		if (f ? !f->error : tn_chunk_copy_is_g1(item, copy) ? !item->g1_unfit : !item->unfit)
+		if (f ? !f->error : !item->unfit)
 			break;
 	}
 	return copy;
@@ -134,8 +130,7 @@ uint32_t tn_chunk_next_copy(const struct tn_read_item *item, uint32_t copy)
 bool tn_chunk_copy(struct tn_read_item *item, uint32_t c, uint32_t copy, bool verify)
 {
 	struct tn_read_item *f = tn_chunk_copies_to(item, copy);
-	bool g1 = tn_chunk_copy_is_g1(item, copy);
-	struct tn_transfer t = transfer_of(item, c, f ? TN_TRANSFER_FOLLOW : g1 ? TN_TRANSFER_OUT_G1 : TN_TRANSFER_OUT, TN_TRANSFER_CHECKS);
+	struct tn_transfer t = transfer_of(item, c, f ? TN_TRANSFER_FOLLOW : TN_TRANSFER_OUT, TN_TRANSFER_CHECKS);
 
 	t.verify = verify || (!f && tn_op_is_foreign(&item->r->op));
 	if (f) {

@@ -12,14 +12,14 @@ bool tn_chunk_read(struct tn_read_item *item, uint32_t c);
 bool tn_chunk_read_again(struct tn_read_item *item, uint32_t c);
 /* ... checked where it lies; ... */
 bool tn_chunk_check(struct tn_read_item *item, uint32_t c);
-/* ... copied on; what other processes can change is checked in any case once it is in the memory tier. */
+/* ... copied on; what other processes can change is checked in any case once it is in the memory tier; ... */
 bool tn_chunk_copy(struct tn_read_item *item, uint32_t c, uint32_t copy, bool verify);
-/* Whom it is copied to: the memory tier first, if the item goes there, then likewise the device tier, then those who joined, in their order. */
+/* ... copied to the item's place in the device tier. */
+bool tn_chunk_copy_to_device(struct tn_read_item *item, uint32_t c);
+/* Whom it is copied to: the memory tier first, if the item goes there, then those who joined, in their order. */
 bool tn_chunk_goes_to_memory(const struct tn_read_item *item);
 uint32_t tn_chunk_copies(const struct tn_read_item *item);
-/* Whether the copy goes to the device tier. */
-bool tn_chunk_copy_is_g1(const struct tn_read_item *item, uint32_t copy);
-/* The receiver of that copy; NULL: a tier. */
+/* The receiver of that copy; NULL: the memory tier. */
 struct tn_read_item *tn_chunk_copies_to(const struct tn_read_item *item, uint32_t copy);
 /* The first from that copy on which is still of use; tn_chunk_copies: none is. */
 uint32_t tn_chunk_next_copy(const struct tn_read_item *item, uint32_t copy);

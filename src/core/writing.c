@@ -549,9 +549,10 @@ static void fill_put(struct tn_writing *w, uint32_t i, struct tn_header_put *put
 	item->sequence = put->entry.sequence;
 }
 
+/* All that may be under way of it is what goes to the device tier. */
 static bool header_waits(const struct tn_write_item *item)
 {
-	return item->state == TN_WRITE_HEADER && item->inflight == 0;
+	return item->state == TN_WRITE_HEADER && item->inflight == item->g1_next - item->g1_done;
 }
 
 /*
