@@ -2,8 +2,8 @@
 /*
  * `tenuto bench device`: loads and saves of pages in device memory beside those of pages in host memory, from and to the host tier and a disk.
  *
- * Two caches, one of host memory alone and one of a directory, each with two spaces of this process: one has its pool in host memory, the other in memory
- * that a driver has allocated. All transfers of a round go one after the other, in another order in each round. Ratios are of one round. CPU time is the
+ * Two caches, one of host memory alone and one of a directory, have two spaces each of this process: one has its pool in host memory, the other in memory
+ * that a driver has allocated. A third cache has a device tier above its host tier, and a pool in device memory alone. All transfers of a round go one after the other, in another order in each round. Ratios are of one round. CPU time is the
  * whole process', so of a driver that copies with the CPU it has that, too. Beside it: what one copy of the same bytes costs.
  */
 #include "bench.h"
@@ -28,11 +28,11 @@
 #define FLIGHT_BYTES (32ull << 20)
 #define COPIES 8u /* that are timed */
 
-enum tier { HOST_TIER, DISK_TIER, TIERS };
+enum tier { HOST_TIER, DISK_TIER, DEVICE_TIER, TIERS };
 enum kind { HOST, DEVICE, KINDS };
 enum figure { SAVE_GBS, LOAD_GBS, LOAD_CPU, FIGURES };
 
-static const char *const tiers[TIERS] = {"host", "disk"};
+static const char *const tiers[TIERS] = {"host", "disk", "device"};
 static const char *const kinds[KINDS] = {"host", "device"};
 static const char *const figures[FIGURES] = {"save_gbs", "load_gbs", "load_cpu_s_per_gb"};
 
@@ -83,8 +83,15 @@ struct bench {
 	uint32_t blocks, batch; /* per round; per load or save */
 	double figure[TIERS][KINDS][FIGURES][ROUNDS_MAX];
 	double copy_cpu[ROUNDS_MAX]; /* CPU s per GB of one copy */
+	double within[ROUNDS_MAX];   /* share of the bytes of the device tier's loads that came from it; the others came from the host tier */
 	size_t rounds;
 };
+
+/* Nothing comes from the device tier to pages in host memory. */
+static bool is_measured(enum tier tier, enum kind kind)
+{
+	return tier != DEVICE_TIER || kind == DEVICE;
+}
 
 static uint64_t patience_deadline(void)
 {
@@ -192,10 +199,12 @@ static int open_cache(struct bench *b, enum tier tier, const char *dir)
 	} else {
 		o.host_bytes = blocks * (a->object * a->layers + 4096);
 	}
+	if (tier == DEVICE_TIER)
+		o.device_tier = (struct tn_device_tier){.bytes = blocks * a->object * a->layers, .driver = b->driver, .device = (uint32_t)a->device};
 	if (!rc)
 		rc = tier == DISK_TIER ? tn_paced_cache_open(&o, &drive, &b->cache[tier]) : tn_cache_open(&o, &b->cache[tier]);
 	for (int k = 0; !rc && k < KINDS; k++)
-		rc = open_side(b, tier, (enum kind)k);
+		rc = is_measured(tier, (enum kind)k) ? open_side(b, tier, (enum kind)k) : 0;
 	return rc;
 }
 
@@ -265,15 +274,24 @@ static int transfer_all(struct bench *b, enum tier tier, struct side *s, bool sa
 static int one(struct bench *b, enum tier tier, enum kind kind, uint64_t seed, double *figure)
 {
 	struct side *s = &b->side[tier][kind];
+	uint64_t before = 0, after = 0;
 	double cpu;
-	int rc = make_keys(b, s, seed);
+	int rc;
+
+	if (tier == DEVICE_TIER) /* its policy keeps what was loaded before, not what came last */
+		tn_drop(s->space, s->keys, b->blocks);
+	rc = make_keys(b, s, seed);
 
 	if (!rc)
 		rc = transfer_all(b, tier, s, true, &figure[SAVE_GBS]);
+	tn_cache_stat(b->cache[tier], "loaded_device_bytes", &before);
 	cpu = cpu_seconds();
 	if (!rc)
 		rc = transfer_all(b, tier, s, false, &figure[LOAD_GBS]);
 	figure[LOAD_CPU] = (cpu_seconds() - cpu) / gb_of(b);
+	tn_cache_stat(b->cache[tier], "loaded_device_bytes", &after);
+	if (tier == DEVICE_TIER)
+		b->within[b->rounds] = (double)(after - before) * 1e-9 / gb_of(b);
 	return rc ? cli_fail(rc, "%s tier, %s memory", tiers[tier], kinds[kind]) : CLI_OK;
 }
 
@@ -309,7 +327,7 @@ static int one_round(struct bench *b, uint64_t round, double figure[TIERS][KINDS
 
 	for (int t = 0; t < TIERS; t++)
 		for (uint64_t k = round; k < round + KINDS && !rc; k++)
-			rc = one(b, (enum tier)t, (enum kind)(k % KINDS), 1 + round * KINDS + k % KINDS, figure[t][k % KINDS]);
+			rc = !is_measured((enum tier)t, (enum kind)(k % KINDS)) ? CLI_OK : one(b, (enum tier)t, (enum kind)(k % KINDS), 1 + round * KINDS + k % KINDS, figure[t][k % KINDS]);
 	return rc;
 }
 
@@ -356,15 +374,17 @@ static void row(struct cli_table *t, const struct bench *b, enum tier tier, enum
 	}
 }
 
-/* Ratios of rates; the CPU time that device memory costs more, in copies of the same bytes. */
+/* Ratios of rates; the CPU time that device memory costs more, in copies of the same bytes. The device tier is compared with the host tier. */
 static void compare(struct cli_table *t, const struct bench *b, enum tier tier)
 {
+	bool tier_itself = tier == DEVICE_TIER;
 	double v[ROUNDS_MAX];
 
-	cli_table_cell(t, "%s tier, device against host *", tiers[tier]);
+	cli_table_cell(t, tier_itself ? "%s tier against host tier, device memory *" : "%s tier, device against host *", tiers[tier]);
 	for (int f = 0; f < FIGURES; f++) {
 		for (size_t i = 0; i < b->rounds; i++) {
-			double device = b->figure[tier][DEVICE][f][i], host = b->figure[tier][HOST][f][i];
+			double device = b->figure[tier][DEVICE][f][i];
+			double host = tier_itself ? b->figure[HOST_TIER][DEVICE][f][i] : b->figure[tier][HOST][f][i];
 
 			v[i] = f == LOAD_CPU ? (device - host) / b->copy_cpu[i] : device / host;
 		}
@@ -385,12 +405,14 @@ static int print(struct bench *b)
 	for (size_t i = 0; i < 4; i++)
 		cli_table_cell(&t, "%s", heads[i]);
 	for (int tier = 0; tier < TIERS; tier++) {
-		row(&t, b, (enum tier)tier, HOST);
+		if (is_measured((enum tier)tier, HOST))
+			row(&t, b, (enum tier)tier, HOST);
 		row(&t, b, (enum tier)tier, DEVICE);
 		compare(&t, b, (enum tier)tier);
 	}
 	cli_table_print(&t, stdout, true);
-	printf("\n* ratio; of CPU time: how many copies of the same bytes by the CPU it is more. One takes %.3f s/GB\n", bench_median(b->copy_cpu, b->rounds));
+	printf("\n%.0f %% of the bytes of loads from the device tier came from there\n", 100 * bench_median(b->within, b->rounds));
+	printf("* ratio; of CPU time: how many copies of the same bytes by the CPU it is more. One takes %.3f s/GB\n", bench_median(b->copy_cpu, b->rounds));
 	return cli_finish(CLI_OK);
 }
 
@@ -409,15 +431,18 @@ static json_t *as_json(const struct bench *b)
 
 	for (int t = 0; t < TIERS; t++)
 		for (int k = 0; k < KINDS; k++) {
-			json_t *side = json_object();
+			json_t *side = is_measured((enum tier)t, (enum kind)k) ? json_object() : NULL;
 			char name[32];
 
+			if (!side)
+				continue;
 			for (int f = 0; f < FIGURES; f++)
 				json_object_set_new(side, figures[f], list(b->figure[t][k][f], b->rounds));
 			snprintf(name, sizeof(name), "%s_tier_%s_memory", tiers[t], kinds[k]);
 			json_object_set_new(o, name, side);
 		}
 	json_object_set_new(o, "copy_cpu_s_per_gb", list(b->copy_cpu, b->rounds));
+	json_object_set_new(o, "device_tier_share", list(b->within, b->rounds));
 	return o;
 }
 

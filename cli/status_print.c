@@ -48,6 +48,12 @@ static char *latency_text(char *buf, double seconds)
 	return buf;
 }
 
+/* Whether anything has come to it since the cache was opened. */
+static bool has_device_tier(const struct status *s)
+{
+	return status_value(s, "tenuto_promoted_device_blocks_total") > 0;
+}
+
 static void print_traffic(const struct status *s, const struct status *before, FILE *out)
 {
 	double now, all;
@@ -65,6 +71,9 @@ static void print_traffic(const struct status *s, const struct status *before, F
 	    status_rate(s, before, "tenuto_loads_total"), status_rate(s, before, "tenuto_saves_total"));
 	row(out, "Loads by tier", "host %.2f GB/s, disk %.2f GB/s", GB * status_rate(s, before, "tenuto_loaded_bytes_total{tier=\"host\"}"),
 	    GB * status_rate(s, before, "tenuto_loaded_bytes_total{tier=\"disk\"}"));
+	if (has_device_tier(s))
+		row(out, "Device tier", "%s blocks, loads %.2f GB/s, leaving %.1f per second", cli_number(a, (uint64_t)status_value(s, "tenuto_tier_blocks{tier=\"device\"}")),
+		    GB * status_rate(s, before, "tenuto_loaded_bytes_total{tier=\"device\"}"), status_rate(s, before, "tenuto_evicted_blocks_total{tier=\"device\"}"));
 	row(out, "Bytes of saves", "%.2f GB/s", GB * status_rate(s, before, "tenuto_saved_bytes_total"));
 	row(out, "Disks, all together", "read %.2f GB/s, written %.2f GB/s", GB * status_rate(s, before, "tenuto_read_bytes_total"),
 	    GB * status_rate(s, before, "tenuto_written_bytes_total"));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cache_rig.h"
+#include "device/soft_rig.h"
 
 #include <errno.h>
 #include <ftw.h>
@@ -57,6 +58,8 @@ void rig_init_in(struct rig *r, const char *dir, uint64_t disk_bytes, uint64_t h
 	o->max_op_blocks = 256;
 	o->policy = "lru";
 	o->executors = rig_executors;
+	if (rig_on_device && !rig_attached && strcmp(getenv("TN_TEST_DEVICE"), "tier") == 0)
+		o->device_tier = (struct tn_device_tier){.bytes = 8u << 20, .driver = tn_soft_device_driver(tn_soft_device_of_process())};
 }
 
 void rig_init(struct rig *r, uint64_t disk_bytes, uint64_t host_bytes, uint32_t head_dim)
