@@ -5,6 +5,7 @@ import os
 import pickle
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 from unittest import mock
@@ -27,6 +28,19 @@ with NanoKVCache(1 << 20, page_bytes=4096) as cache:
     cache.commit('b')
     sys.stdin.read()
     assert cache.stats()['bytes_tx'] == 256 * 40
+'''
+
+DISTRIBUTED = '''
+import sys
+import torch.distributed as dist
+from tenuto.heap import NanoKVCache
+dist.init_process_group('gloo', init_method=f'file://{sys.argv[1]}/store', rank=int(sys.argv[2]), world_size=2)
+with NanoKVCache(1 << 20) as cache:
+    cache.put(f'of {cache.rank}', b'x', preferred_segment=1 - cache.rank)
+    dist.barrier()
+    assert cache.get(f'of {1 - cache.rank}').tolist() == [ord('x')]
+    dist.barrier()
+dist.destroy_process_group()
 '''
 
 
@@ -125,6 +139,32 @@ class Heap(unittest.TestCase):
                 self.assertEqual(bytes(cache.get('short')), b'1' * 100)
             with mock.patch.object(cache, 'get_location', side_effect=[short, long]):
                 self.assertEqual(bytes(cache.get('long')), b'2' * 200)
+
+    def test_ranks_without_torchrun_have_a_heap_in_common(self):
+        try:
+            import torch.distributed  # noqa: F401
+        except ImportError:
+            self.skipTest('torch is not installed')
+        with tempfile.TemporaryDirectory() as directory:
+            env = {k: v for k, v in os.environ.items() if k not in ('RANK', 'WORLD_SIZE', 'MASTER_PORT', 'TORCHELASTIC_RUN_ID')}
+            ranks = [subprocess.Popen([sys.executable, '-P', '-c', DISTRIBUTED, directory, str(rank)], env=env) for rank in range(2)]
+            for rank in ranks:
+                self.addCleanup(rank.kill)
+            self.assertEqual([rank.wait(60) for rank in ranks], [0, 0])
+
+    def test_ranks_that_have_no_name_in_common_are_told(self):
+        with mock.patch.dict(os.environ, {'RANK': '0', 'WORLD_SIZE': '2'}):
+            for name in ('MASTER_PORT', 'TORCHELASTIC_RUN_ID'):
+                os.environ.pop(name, None)
+            with self.assertRaisesRegex(tenuto.InvalidValue, 'torchrun'):
+                heap.NanoKVCache(1 << 20)
+
+    def test_the_names_of_two_runs_differ(self):
+        names = set()
+        for run, port in (('a' * 60, '1'), ('a' * 60, '2'), ('b' + 'a' * 59, '1'), ('', '1')):
+            with mock.patch.dict(os.environ, {'RANK': '0', 'WORLD_SIZE': '2', 'MASTER_PORT': port, 'TORCHELASTIC_RUN_ID': run}):
+                names.add(heap._ranks()[2])
+        self.assertEqual(len(names), 4)
 
     def test_tensors_of_torch_go_in_and_come_out(self):
         try:

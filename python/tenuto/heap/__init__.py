@@ -19,12 +19,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
+import secrets
 import sys
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from . import _core
+from .. import _core
 
 ANY = 0xFFFFFFFF
 PIN = 1
@@ -55,12 +57,23 @@ class ObjMeta(NamedTuple):
 
 
 def _ranks() -> tuple[int, int, str]:
-    """Rank, world size, and a name that the processes of one run share: of torch.distributed if it runs, else of torchrun's environment, else of one process."""
+    """Rank, world size, and a name that the ranks of one run share and nobody else has.
+
+    torch.distributed, if it runs, gives all three, and rank 0 sends the name. Else they are of torchrun's environment.
+    """
     dist = getattr(sys.modules.get('torch'), 'distributed', None)
-    name = f'{os.environ.get("TORCHELASTIC_RUN_ID", "none")}-{os.environ.get("MASTER_PORT", os.getpid())}'.replace('/', '_')[:40]
     if dist and dist.is_available() and dist.is_initialized():
-        return dist.get_rank(), dist.get_world_size(), name
-    return int(os.environ.get('RANK', 0)), int(os.environ.get('WORLD_SIZE', 1)), name
+        name = [secrets.token_hex(8)]
+        dist.broadcast_object_list(name, src=0)
+        return dist.get_rank(), dist.get_world_size(), name[0]
+    rank, size = int(os.environ.get('RANK', 0)), int(os.environ.get('WORLD_SIZE', 1))
+    if size == 1:
+        return rank, size, secrets.token_hex(8)
+    run = [os.environ.get(name, '') for name in ('TORCHELASTIC_RUN_ID', 'MASTER_PORT')]
+    if not any(run):
+        raise _core.InvalidValue(errno.EINVAL, f'WORLD_SIZE is {size}, but the ranks have no name in common: neither TORCHELASTIC_RUN_ID nor MASTER_PORT is set; '
+                                               'start them with torchrun, or call torch.distributed.init_process_group first')
+    return rank, size, hashlib.sha256('/'.join(run).encode()).hexdigest()[:16]
 
 
 def _key(key: str | bytes) -> bytes:
