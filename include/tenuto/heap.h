@@ -7,8 +7,8 @@
  * finds keys, evicts. Opening and removing an object is a request to the master; committing one, finding one and reading one is not a system call.
  * Objects are immutable until they are removed. The heap is memory: it ends with the last process that maps it.
  *
- * All processes run on one machine, as one user, in one network and PID namespace, and trust each other with the heap's memory. A heap is not inherited by
- * forked children. Layout and memory order: heap_layout.h. docs/heap.md: failures, sizes.
+ * All processes run on one machine, as one user, in one PID namespace, with one $XDG_RUNTIME_DIR (else /tmp), and trust each other with the objects' bytes. A heap
+ * is not inherited by forked children. Layout and memory order: heap_layout.h. docs/heap.md: failures, sizes.
  */
 #ifndef TENUTO_HEAP_H
 #define TENUTO_HEAP_H
@@ -125,10 +125,11 @@ struct tn_heap_stats {
  * @ranks: of the heap, 1 to TN_HEAP_RANKS_MAX
  * @rank:  of this process. One process at a time has it; after its death another one may join as it
  *
- * Any thread. A rank other than the master waits up to timeout_ns for the master. The master starts a thread.
+ * Any thread. A rank other than the master waits up to timeout_ns for the master. The master starts a thread. A master that died comes back by the same call: it
+ * joins, if another rank has taken over; else it makes another heap of the name, and the ranks of the first one get -ESTALE from it.
  *
- * Return: 0 and *out; -EINVAL (with the value), -EEXIST (another process has the name, or the rank), -EACCES (another user's heap),
- * -ETIMEDOUT (no master), -ENOMEM.
+ * Return: 0 and *out; -EINVAL (with the value), -EEXIST (another process has the rank), -EACCES (another user may write into the directory of the heap's
+ * socket), -ESRCH (the process is not seen by the master), -ETIMEDOUT (no master), -ENOMEM, and the errors of mkdir, open, socket and /proc.
  */
 TN_API int tn_heap_create(const char *name, uint32_t ranks, uint32_t rank, const struct tn_heap_opts *opts, struct tn_heap **out);
 
@@ -159,7 +160,8 @@ TN_API int tn_heap_take_over(struct tn_heap *heap);
  * Any thread; asks the master. The plan ends by tn_heap_commit or tn_heap_abandon, or after reclaim_ns by itself. Write payload only between.
  *
  * Return: 0 and *plan; -EEXIST (there is an object of that key, perhaps not READY yet), -EINVAL, -EFBIG (more than 128 pages, or than a heap has), -ENOSPC (all
- * is pinned, leased or being written), -ESHUTDOWN (no master: tn_heap_take_over), -ETIMEDOUT.
+ * is pinned, leased or being written), -ESHUTDOWN (no master: tn_heap_take_over), -ESTALE (the master has another heap of the name, or this process
+ * was stopped until the plan had ended), -ETIMEDOUT.
  */
 TN_API int tn_heap_open_for_write(struct tn_heap *heap, const void *key, size_t key_bytes, uint64_t bytes, uint32_t owner, uint32_t flags,
 				  struct tn_heap_plan *plan);
@@ -219,13 +221,13 @@ TN_API int tn_heap_release(struct tn_heap *heap, const struct tn_heap_meta *meta
  */
 TN_API int tn_heap_get(struct tn_heap *heap, const void *key, size_t key_bytes, void *dst, uint64_t dst_bytes, uint64_t *bytes);
 
-/** tn_heap_remove - remove a READY object. Any thread; asks the master. Return: 0, -ENOENT, -EAGAIN (not READY), -ESHUTDOWN, -ETIMEDOUT. */
+/** tn_heap_remove - remove a READY object. Any thread; asks the master. Return: 0, -ENOENT, -EAGAIN (not READY), -ESHUTDOWN, -ESTALE, -ETIMEDOUT. */
 TN_API int tn_heap_remove(struct tn_heap *heap, const void *key, size_t key_bytes);
 
 /**
  * tn_heap_evict_until_below - evict objects of every rank until at most @percent (0..100) of its payload is in use
  *
- * Any thread; asks the master. Return: number of objects evicted, -EINVAL, -ESHUTDOWN, -ETIMEDOUT.
+ * Any thread; asks the master. Return: number of objects evicted, -EINVAL, -ESHUTDOWN, -ESTALE, -ETIMEDOUT.
  */
 TN_API int tn_heap_evict_until_below(struct tn_heap *heap, uint32_t percent);
 

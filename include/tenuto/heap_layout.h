@@ -102,6 +102,7 @@ TN_HEAP_CHECK(offsetof(struct tn_heap_header, n_pages) == 8 && offsetof(struct t
  * @checksum_epoch: 0: nobody has summed
  * @next:           slot below this one in a stack of free slots
  * @size_class:     of the extent; TN_HEAP_CLASSES: the slot has none
+ * @admitted:       epoch of the object that the master has admitted, as the first one of its key; nobody finds another. The master's
  * @born:           CLOCK_MONOTONIC ns: when it was opened
  */
 struct tn_heap_extra {
@@ -110,7 +111,7 @@ struct tn_heap_extra {
 	uint32_t checksum_epoch;
 	uint32_t next;
 	uint32_t size_class;
-	uint32_t pad;
+	uint32_t admitted;
 	uint64_t born;
 	uint64_t reserved[2];
 };
@@ -123,7 +124,7 @@ struct tn_heap_slot {
 TN_HEAP_CHECK(sizeof(struct tn_heap_slot) == 128 && offsetof(struct tn_heap_slot, extra) == 64, "a slot is two cache lines");
 TN_HEAP_CHECK(offsetof(struct tn_heap_extra, checksum) == 16 && offsetof(struct tn_heap_extra, checksum_epoch) == 24 &&
 		      offsetof(struct tn_heap_extra, next) == 28 && offsetof(struct tn_heap_extra, size_class) == 32 &&
-		      offsetof(struct tn_heap_extra, born) == 40 && sizeof(struct tn_heap_extra) == 64,
+		      offsetof(struct tn_heap_extra, admitted) == 36 && offsetof(struct tn_heap_extra, born) == 40 && sizeof(struct tn_heap_extra) == 64,
 	      "layout of a header's second line");
 
 /**
@@ -582,17 +583,47 @@ TN_HD void tn_heap_push(struct tn_heap_slot *slots, uint32_t slot, uint64_t *sta
 		;
 }
 
+/*
+ * ---- places --------------------------------------------------------------------------------------------------------
+ *
+ * layout: a control block whose offsets and counts the caller believes: the heap's own, in a kernel, or a copy that was checked.
+ */
+
+/* The smallest class whose extent holds that many bytes; TN_HEAP_CLASSES: none does. */
+TN_HD uint32_t tn_heap_class(uint32_t page_bytes, uint64_t bytes)
+{
+	uint32_t c = 0;
+
+	while (c < TN_HEAP_CLASSES && (uint64_t)page_bytes << c < bytes)
+		c++;
+	return c;
+}
+
+TN_HD struct tn_heap_slot *tn_heap_slots(void *base, const struct tn_heap_ctl *layout)
+{
+	return (struct tn_heap_slot *)(void *)((unsigned char *)base + layout->hdr_base);
+}
+
+TN_HD struct tn_heap_slot *tn_heap_slot_at(void *base, uint64_t header_off)
+{
+	return (struct tn_heap_slot *)(void *)((unsigned char *)base + header_off);
+}
+
+/* The leases of a slot: a count per rank. */
+TN_HD uint32_t *tn_heap_leases(void *base, const struct tn_heap_ctl *layout, uint32_t slot)
+{
+	return (uint32_t *)(void *)((unsigned char *)base + layout->lease_base) + (uint64_t)slot * layout->ranks;
+}
+
 /* ---- announces -------------------------------------------------------------------------------------------------- */
 
-TN_HD struct tn_heap_announce *tn_heap_announce_at(void *base, uint32_t turn)
+TN_HD struct tn_heap_announce *tn_heap_announce_at(void *base, const struct tn_heap_ctl *layout, uint32_t turn)
 {
-	const struct tn_heap_ctl *ctl = (const struct tn_heap_ctl *)base;
-
-	return (struct tn_heap_announce *)(void *)((unsigned char *)base + ctl->ann_base) + (turn & (ctl->ann_capacity - 1));
+	return (struct tn_heap_announce *)(void *)((unsigned char *)base + layout->ann_base) + (turn & (layout->ann_capacity - 1));
 }
 
 /* Puts an announce into the ring of the owner's heap. 0: the ring is full; the master finds the object by a scan, later. */
-TN_HD int tn_heap_announce(void *base, const struct tn_heap_announce *a)
+TN_HD int tn_heap_announce(void *base, const struct tn_heap_ctl *layout, const struct tn_heap_announce *a)
 {
 	struct tn_heap_ctl *ctl = (struct tn_heap_ctl *)base;
 	struct tn_heap_announce *cell;
@@ -600,10 +631,10 @@ TN_HD int tn_heap_announce(void *base, const struct tn_heap_announce *a)
 
 	do {
 		turn = tn_heap_load32(&ctl->ann_head);
-		if (turn - tn_heap_load32(&ctl->ann_tail) >= ctl->ann_capacity)
+		if (turn - tn_heap_load32(&ctl->ann_tail) >= layout->ann_capacity)
 			return 0;
 	} while (!tn_heap_cas32(&ctl->ann_head, turn, turn + 1));
-	cell = tn_heap_announce_at(base, turn);
+	cell = tn_heap_announce_at(base, layout, turn);
 	cell->key_hash = a->key_hash;
 	cell->owner_rank = a->owner_rank;
 	cell->epoch = a->epoch;
@@ -620,49 +651,19 @@ TN_HD int tn_heap_announce(void *base, const struct tn_heap_announce *a)
  * The slot of the next announce; the master checks it. TN_HEAP_NO_SLOT: there is none, or its producer has not written it yet. skip: then go on without it, because
  * that producer may be dead. The master alone.
  */
-TN_HD uint32_t tn_heap_take_announce(void *base, int skip)
+TN_HD uint32_t tn_heap_take_announce(void *base, const struct tn_heap_ctl *layout, int skip)
 {
 	struct tn_heap_ctl *ctl = (struct tn_heap_ctl *)base;
 	uint32_t tail = ctl->ann_tail, slot = TN_HEAP_NO_SLOT;
-	struct tn_heap_announce *cell = tn_heap_announce_at(base, tail);
+	struct tn_heap_announce *cell = tn_heap_announce_at(base, layout, tail);
 
 	if (tail == tn_heap_load32(&ctl->ann_head))
 		return TN_HEAP_NO_SLOT;
 	if (tn_heap_load32(&cell->turn) == tail + 1)
-		slot = (uint32_t)((cell->header_off - ctl->hdr_base) / sizeof(struct tn_heap_slot));
+		slot = (uint32_t)((cell->header_off - layout->hdr_base) / sizeof(struct tn_heap_slot));
 	if (slot != TN_HEAP_NO_SLOT || skip)
 		tn_heap_store32(&ctl->ann_tail, tail + 1);
 	return slot;
-}
-
-/* ---- places ----------------------------------------------------------------------------------------------------- */
-
-/* The smallest class whose extent holds that many bytes; TN_HEAP_CLASSES: none does. */
-TN_HD uint32_t tn_heap_class(uint32_t page_bytes, uint64_t bytes)
-{
-	uint32_t c = 0;
-
-	while (c < TN_HEAP_CLASSES && (uint64_t)page_bytes << c < bytes)
-		c++;
-	return c;
-}
-
-TN_HD struct tn_heap_slot *tn_heap_slots(void *base)
-{
-	return (struct tn_heap_slot *)(void *)((unsigned char *)base + ((struct tn_heap_ctl *)base)->hdr_base);
-}
-
-TN_HD struct tn_heap_slot *tn_heap_slot_at(void *base, uint64_t header_off)
-{
-	return (struct tn_heap_slot *)(void *)((unsigned char *)base + header_off);
-}
-
-/* The leases of a slot: a count per rank. */
-TN_HD uint32_t *tn_heap_leases(void *base, uint32_t slot)
-{
-	const struct tn_heap_ctl *ctl = (const struct tn_heap_ctl *)base;
-
-	return (uint32_t *)(void *)((unsigned char *)base + ctl->lease_base) + (uint64_t)slot * ctl->ranks;
 }
 
 #endif

@@ -27,22 +27,28 @@ static int connect_once(const struct tn_heap *heap, int *out)
 	const uint64_t us = heap->timeout_ns / 1000 ? heap->timeout_ns / 1000 : 1; /* 0 would be for ever */
 	const struct timeval t = {(time_t)(us / 1000000), (suseconds_t)(us % 1000000)};
 	struct sockaddr_un address;
-	socklen_t len = tn_heap_address(heap->name, &address);
-	int fd = tn_above_streams(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)), rc;
+	int directory, fd, rc = tn_heap_directory_open(&directory);
+	socklen_t len;
 	pid_t pid;
 
-	if (fd < 0)
-		return tn_fail(-errno, "socket: %s", strerror(errno));
+	if (rc)
+		return rc;
+	len = tn_heap_address(directory, heap->name, &address);
+	fd = tn_above_streams(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+	rc = fd < 0 ? -errno : 0;
 	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &t, sizeof(t));
-	do
-		rc = connect(fd, (struct sockaddr *)&address, len) ? -errno : 0;
-	while (rc == -EINTR);
-	rc = rc == -EAGAIN ? fail_silent(heap) : rc == -ECONNREFUSED ? tn_fail(-ESHUTDOWN, "heap %s has no master: tn_heap_take_over makes this rank the master", heap->name)
+	while (rc == 0 && connect(fd, (struct sockaddr *)&address, len)) {
+		if (errno == EINTR)
+			continue;
+		rc = -errno;
+	}
+	close(directory);
+	rc = rc == -EAGAIN ? fail_silent(heap) : rc == -ECONNREFUSED || rc == -ENOENT ? tn_fail(-ESHUTDOWN, "heap %s has no master: tn_heap_take_over makes this rank the master", heap->name)
 	     : rc	       ? tn_fail(rc, "heap %s: %s", heap->name, strerror(-rc))
 			       : tn_heap_peer(fd, &pid);
-	if (rc)
+	if (rc && fd >= 0)
 		close(fd);
-	else
+	else if (rc == 0)
 		*out = fd;
 	return rc;
 }
@@ -104,6 +110,8 @@ static int exchange(struct tn_heap *heap, struct tn_heap_ask *ask, struct tn_hea
 	ask->magic = TN_HEAP_WIRE_MAGIC;
 	ask->ranks = heap->ranks;
 	ask->rank = heap->rank;
+	ask->id = heap->memory.id;
+	ask->start = heap->start;
 	if (send(heap->sock, ask, sizeof(*ask), MSG_NOSIGNAL) < 0)
 		rc = errno == EAGAIN ? -ETIMEDOUT : -ESHUTDOWN;
 	if (rc == 0)
@@ -120,6 +128,18 @@ static int exchange(struct tn_heap *heap, struct tn_heap_ask *ask, struct tn_hea
 static int answer_of(const struct tn_heap_told *told)
 {
 	return told->status ? tn_fail(told->status, "%.250s", told->text) : 0;
+}
+
+/* Maps the memory, then makes the life that the master has begun ALIVE. Until then it is the master that ends it, when the socket is closed. */
+static int enter(struct tn_heap *heap, const int *fds)
+{
+	int rc = tn_heap_memory_map(heap->ranks, fds, &heap->memory);
+
+	if (rc == 0 && !tn_heap_life_move(&heap->memory, heap->rank, getpid(), TN_HEAP_JOINING, TN_HEAP_ALIVE)) {
+		tn_heap_memory_drop(&heap->memory);
+		rc = tn_fail(-ETIMEDOUT, "heap %s: another rank became the master while this one joined; try again", heap->name);
+	}
+	return rc;
 }
 
 int tn_heap_join(struct tn_heap *heap)
@@ -142,7 +162,7 @@ int tn_heap_join(struct tn_heap *heap)
 	if (rc == 0 && nfds != heap->ranks + 2)
 		rc = tn_fail(-EINVAL, "the heap's master has sent %u descriptors, %u are expected", nfds, heap->ranks + 2);
 	if (rc == 0)
-		return tn_heap_memory_map(heap->ranks, fds, &heap->memory);
+		return enter(heap, fds);
 	for (uint32_t i = 0; i < nfds; i++)
 		close(fds[i]);
 	return rc;

@@ -17,12 +17,14 @@
 
 static inline struct tn_heap_seen *tn_heap_seen_of(struct tn_heap_master *m, uint32_t rank, uint32_t slot)
 {
-	return &m->seen[(uint64_t)rank * m->memory->dir->slots + slot];
+	return &m->seen[(uint64_t)rank * m->memory->layout.hdr_count + slot];
 }
 
 static inline uint64_t tn_heap_extent_bytes(const struct tn_heap_master *m, const struct tn_heap_slot *s)
 {
-	return s->extra.size_class < TN_HEAP_CLASSES ? (uint64_t)m->memory->dir->page_bytes << s->extra.size_class : 0;
+	uint32_t size_class = tn_heap_class_of(s);
+
+	return size_class < TN_HEAP_CLASSES ? (uint64_t)m->memory->layout.page_bytes << size_class : 0;
 }
 
 /* Puts a free slot into its stack. */
@@ -36,6 +38,8 @@ uint32_t tn_heap_extents_take(struct tn_heap_master *m, uint32_t rank, uint32_t 
  * RESERVED. TN_HEAP_NO_SLOT: one of them is free no more.
  */
 uint32_t tn_heap_extents_merge(struct tn_heap_master *m, uint32_t rank, uint32_t first, uint32_t size_class, const uint32_t *slot_at);
+/* Pages of a rank's heap below are carved into extents. */
+uint32_t tn_heap_extents_end(const struct tn_heap_master *m, uint32_t rank);
 /* By page of a rank's heap, the slot whose extent begins there, else TN_HEAP_NO_SLOT. Valid until the next call. */
 const uint32_t *tn_heap_extents_map(struct tn_heap_master *m, uint32_t rank);
 /* A new master's: finds the spare slots, the end of what is carved, and pages that belong to no slot. */

@@ -37,7 +37,7 @@ static int check_ranks(const char *name, uint32_t ranks, uint32_t rank, const st
 	return 0;
 }
 
-/* The first master's. The name is taken before the memory is made known to anybody. */
+/* The first master's. The name is taken before anybody can ask for the memory. */
 static int lead(struct tn_heap *heap, const struct tn_heap_opts *o)
 {
 	int rc = tn_heap_opts_check(o);
@@ -46,7 +46,11 @@ static int lead(struct tn_heap *heap, const struct tn_heap_opts *o)
 		rc = tn_heap_memory_make(heap->ranks, o, &heap->memory);
 	if (rc == 0)
 		rc = tn_heap_serve(heap, &heap->server);
-	return rc == -EBUSY ? tn_fail(-EEXIST, "heap %s: another process has made a heap of that name", heap->name) : rc;
+	if (rc != -EBUSY)
+		return rc;
+	/* Another rank has taken over after this one had died: it comes back as any other rank. */
+	tn_heap_memory_drop(&heap->memory);
+	return tn_heap_join(heap);
 }
 
 int tn_heap_create(const char *name, uint32_t ranks, uint32_t rank, const struct tn_heap_opts *opts, struct tn_heap **out)
@@ -71,7 +75,11 @@ int tn_heap_create(const char *name, uint32_t ranks, uint32_t rank, const struct
 	heap->sock = -1;
 	heap->process = tn_process_mark();
 	pthread_mutex_init(&heap->lock, NULL);
-	rc = rank == o.master_rank ? lead(heap, &o) : tn_heap_join(heap);
+	rc = tn_heap_process_start(getpid(), &heap->start);
+	if (rc)
+		rc = tn_fail(rc, "/proc/%d/stat: %s", (int)getpid(), strerror(-rc));
+	else
+		rc = rank == o.master_rank ? lead(heap, &o) : tn_heap_join(heap);
 	if (rc)
 		tn_heap_destroy(heap);
 	else
@@ -86,7 +94,7 @@ void tn_heap_destroy(struct tn_heap *heap)
 	tn_heap_serve_end(heap->server);
 	/* The last access of this process: from here on its plans and leases may end. */
 	if (heap->memory.dir)
-		__atomic_store_n(&heap->memory.dir->member[heap->rank].alive, TN_HEAP_LEFT, __ATOMIC_RELEASE);
+		tn_heap_life_move(&heap->memory, heap->rank, getpid(), TN_HEAP_ALIVE, TN_HEAP_LEFT);
 	tn_heap_memory_drop(&heap->memory);
 	if (heap->sock >= 0)
 		close(heap->sock);
@@ -126,7 +134,7 @@ static int slot_of(struct tn_heap *heap, uint32_t rank, uint64_t header_off, uin
 	uint64_t at = header_off - TN_HEAP_CTL_BYTES;
 
 	if (rank >= heap->ranks || header_off < TN_HEAP_CTL_BYTES || at % sizeof(struct tn_heap_slot) ||
-	    at / sizeof(struct tn_heap_slot) >= heap->memory.dir->slots)
+	    at / sizeof(struct tn_heap_slot) >= heap->memory.layout.hdr_count)
 		return tn_fail(-EINVAL, "rank %u, header_off %llu: no header lies there", rank, (unsigned long long)header_off);
 	*out = (uint32_t)(at / sizeof(struct tn_heap_slot));
 	return 0;
@@ -135,14 +143,16 @@ static int slot_of(struct tn_heap *heap, uint32_t rank, uint64_t header_off, uin
 /* Payload that lies within the heap; else NULL. */
 static unsigned char *payload(struct tn_heap *heap, uint32_t rank, uint64_t offset, uint64_t bytes)
 {
-	if (rank >= heap->ranks || offset > heap->memory.segment_bytes || bytes > heap->memory.segment_bytes - offset)
+	const struct tn_heap_ctl *layout = &heap->memory.layout;
+
+	if (rank >= heap->ranks || offset < layout->heap_base || offset > layout->heap_limit || bytes > layout->heap_limit - offset)
 		return NULL;
 	return heap->memory.base[rank] + offset;
 }
 
 void *tn_heap_ptr(struct tn_heap *heap, uint32_t rank, uint64_t offset)
 {
-	return payload(heap, rank, offset, 1);
+	return rank < heap->ranks && offset < heap->memory.layout.bytes ? heap->memory.base[rank] + offset : NULL;
 }
 
 uint32_t tn_heap_rank(const struct tn_heap *heap)
@@ -186,13 +196,14 @@ int tn_heap_open_for_write(struct tn_heap *heap, const void *key, size_t key_byt
 static uint32_t claim_extent(struct tn_heap *heap, uint32_t owner, uint32_t size_class, uint32_t *epoch)
 {
 	struct tn_heap_ctl *ctl = tn_heap_ctl_of(&heap->memory, owner);
-	uint32_t slot = tn_heap_claim(tn_heap_slots(ctl), ctl->hdr_count, &ctl->free_head[size_class], tn_heap_by(TN_HEAP_WRITING, heap->rank), epoch);
+	uint32_t slot = tn_heap_claim(tn_heap_slot_of(&heap->memory, owner, 0), heap->memory.layout.hdr_count, &ctl->free_head[size_class],
+				      tn_heap_by(TN_HEAP_WRITING, heap->rank), epoch);
 	struct tn_heap_slot *s;
 
 	if (slot == TN_HEAP_NO_SLOT)
 		return slot;
 	s = tn_heap_slot_of(&heap->memory, owner, slot);
-	if (s->extra.size_class == size_class)
+	if (tn_heap_class_of(s) == size_class && payload(heap, owner, s->header.payload_base, (uint64_t)heap->memory.layout.page_bytes << size_class))
 		return slot;
 	tn_heap_finish(s, *epoch, heap->rank, TN_HEAP_DEAD);
 	return TN_HEAP_NO_SLOT;
@@ -201,7 +212,7 @@ static uint32_t claim_extent(struct tn_heap *heap, uint32_t owner, uint32_t size
 int tn_heap_reserve(struct tn_heap *heap, const void *key, size_t key_bytes, uint64_t bytes, uint32_t owner, uint32_t flags,
 		    struct tn_heap_plan *plan)
 {
-	uint32_t page_bytes = heap->memory.dir->page_bytes, size_class = tn_heap_class(page_bytes, bytes), slot = TN_HEAP_NO_SLOT, epoch;
+	uint32_t page_bytes = heap->memory.layout.page_bytes, size_class = tn_heap_class(page_bytes, bytes), slot = TN_HEAP_NO_SLOT, epoch;
 	struct tn_heap_found found;
 	struct tn_heap_name name;
 	struct tn_heap_slot *s;
@@ -232,7 +243,7 @@ static void announce(struct tn_heap *heap, const struct tn_heap_plan *plan)
 					   .page_size = plan->page_bytes, .bytes_total = plan->bytes_total};
 	const uint64_t one = 1;
 
-	tn_heap_announce(heap->memory.base[plan->dst_rank], &a);
+	tn_heap_announce(heap->memory.base[plan->dst_rank], &heap->memory.layout, &a);
 	while (write(heap->memory.fd[heap->ranks + 1], &one, sizeof(one)) < 0 && errno == EINTR)
 		;
 }
@@ -312,8 +323,8 @@ static struct tn_heap_meta meta_of(const struct tn_heap *heap, const struct tn_h
 
 	return (struct tn_heap_meta){.key_hash = h->key_hash, .owner_rank = f->rank, .epoch = tn_heap_word_epoch(f->word),
 				     .header_off = TN_HEAP_CTL_BYTES + (uint64_t)f->slot * sizeof(struct tn_heap_slot),
-				     .payload_off = h->payload_base, .bytes_total = h->bytes_total, .page_bytes = h->page_size,
-				     .n_pages = h->n_pages};
+				     .payload_off = h->payload_base, .bytes_total = h->bytes_total,
+				     .page_bytes = heap->memory.layout.page_bytes, .n_pages = h->n_pages};
 }
 
 static int find(struct tn_heap *heap, const void *key, size_t key_bytes, struct tn_heap_found *out)
@@ -336,7 +347,7 @@ int tn_heap_hold(struct tn_heap *heap, const void *key, size_t key_bytes, struct
 
 	/* An object that goes between the look and the lease may have come back in another slot. */
 	while ((rc = find(heap, key, key_bytes, &f)) == 0)
-		if (tn_heap_lease(tn_heap_slot_of(&heap->memory, f.rank, f.slot), &tn_heap_leases(heap->memory.base[f.rank], f.slot)[heap->rank],
+		if (tn_heap_lease(tn_heap_slot_of(&heap->memory, f.rank, f.slot), &tn_heap_leases_of(&heap->memory, f.rank, f.slot)[heap->rank],
 				  tn_heap_word_epoch(f.word)))
 			break;
 	if (rc)
@@ -347,7 +358,7 @@ int tn_heap_hold(struct tn_heap *heap, const void *key, size_t key_bytes, struct
 		tn_heap_count(&heap->memory, heap->rank, TN_HEAP_FAILURES, 1);
 		return tn_fail(-EBADMSG, "key hash %#llx: its header is damaged: it names bytes outside of the heap", (unsigned long long)found.key_hash);
 	}
-	if (heap->memory.dir->order == TN_HEAP_LAST_ACCESS)
+	if (heap->memory.order == TN_HEAP_LAST_ACCESS)
 		__atomic_store_n(&tn_heap_slot_of(&heap->memory, f.rank, f.slot)->header.last_access, tn_now_ns(&tn_clock_system), __ATOMIC_RELAXED);
 	*meta = found;
 	return 0;
@@ -360,7 +371,7 @@ int tn_heap_release(struct tn_heap *heap, const struct tn_heap_meta *meta)
 
 	if (rc)
 		return rc;
-	count = &tn_heap_leases(heap->memory.base[meta->owner_rank], slot)[heap->rank];
+	count = &tn_heap_leases_of(&heap->memory, meta->owner_rank, slot)[heap->rank];
 	if (tn_heap_load32(count) == 0)
 		return tn_fail(-EINVAL, "rank %u, header_off %llu: this rank holds no lease there", meta->owner_rank,
 			       (unsigned long long)meta->header_off);
@@ -439,20 +450,21 @@ int tn_heap_evict_until_below(struct tn_heap *heap, uint32_t percent)
 static void count_slots(struct tn_heap *heap, uint32_t rank, struct tn_heap_stats *st)
 {
 	struct tn_heap_ctl *ctl = tn_heap_ctl_of(&heap->memory, rank);
-	uint32_t head = __atomic_load_n(&ctl->hdr_head, __ATOMIC_ACQUIRE);
+	const struct tn_heap_ctl *layout = &heap->memory.layout;
+	uint32_t head = tn_heap_head(&heap->memory, rank);
 
-	st->heap_total = ctl->heap_limit - ctl->heap_base;
+	st->heap_total = layout->heap_limit - layout->heap_base;
 	st->ann_ring_depth = tn_heap_load32(&ctl->ann_head) - tn_heap_load32(&ctl->ann_tail);
 	for (uint32_t i = 0; i < head; i++) {
 		struct tn_heap_slot *s = tn_heap_slot_of(&heap->memory, rank, i);
 		uint64_t word = tn_heap_load64(tn_heap_state_word(s));
-		uint32_t size_class = __atomic_load_n(&s->extra.size_class, __ATOMIC_RELAXED);
+		uint32_t size_class = tn_heap_class_of(s);
 
 		st->ready_count += tn_heap_word_state(word) == TN_HEAP_READY;
 		if (!tn_heap_word_is_free(word) && size_class < TN_HEAP_CLASSES)
-			st->heap_used += (uint64_t)ctl->page_bytes << size_class;
+			st->heap_used += (uint64_t)layout->page_bytes << size_class;
 		for (uint32_t r = 0; r < heap->ranks; r++)
-			st->leases += tn_heap_load32(&tn_heap_leases(heap->memory.base[rank], i)[r]);
+			st->leases += tn_heap_load32(&tn_heap_leases_of(&heap->memory, rank, i)[r]);
 	}
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One process's part of a heap, and what the processes say to each other: a request and its answer, by a Unix socket whose abstract name follows
- * from the user and the heap's name. Only the master has the socket, so the kernel sees to it that there is one master, and frees the name when it dies.
+ * One process's part of a heap, and what the processes say to each other: a request and its answer, by a Unix socket of the heap's name, in a directory
+ * of the user alone. Beside it lies a file that the master has locked. So the kernel sees to it that there is one master, and ends the lock when it dies.
  */
 #ifndef TN_HEAP_HEAP_INTERNAL_H
 #define TN_HEAP_HEAP_INTERNAL_H
@@ -18,7 +18,9 @@ enum tn_heap_op { TN_HEAP_JOIN = 1, TN_HEAP_OPEN, TN_HEAP_REMOVE, TN_HEAP_EVICT 
 
 struct tn_heap_ask {
 	uint64_t magic;
-	uint32_t op; /* enum tn_heap_op */
+	uint64_t id;	/* of the heap that this process has; of a JOIN 0 */
+	uint64_t start; /* of this process: its pid may have been another's when it connected */
+	uint32_t op;	/* enum tn_heap_op */
 	uint32_t ranks;
 	uint32_t rank; /* who asks */
 	uint32_t percent;
@@ -39,6 +41,7 @@ struct tn_heap {
 	uint32_t ranks, rank;
 	uint64_t timeout_ns;
 	uint64_t process; /* that has it mapped */
+	uint64_t start;	  /* of that process, as tn_heap_process_start has it */
 	char name[TN_HEAP_NAME_MAX + 1];
 	pthread_mutex_t lock; /* of the two below: one request at a time */
 	int sock;	      /* to the master; -1 */
@@ -47,8 +50,13 @@ struct tn_heap {
 
 /* ---- both ends (wire.c) ----------------------------------------------------------------------------------------- */
 
-/* The address of a heap's socket. */
-socklen_t tn_heap_address(const char *name, struct sockaddr_un *out);
+/*
+ * The directory of all heaps of this user: $XDG_RUNTIME_DIR/tenuto-heap-UID, or below /tmp. Is made if it is not there. 0 and a descriptor; -EACCES: another
+ * user may write there.
+ */
+int tn_heap_directory_open(int *out);
+/* The address of a heap's socket in that directory. It is valid while the descriptor is open. */
+socklen_t tn_heap_address(int directory, const char *name, struct sockaddr_un *out);
 /* Who is at the other end: 0, -EACCES (another user). */
 int tn_heap_peer(int sock, pid_t *pid);
 /* When a process was started: with its number that names it. 0, or why it could not be read, which need not mean that it is dead. */

@@ -108,7 +108,7 @@ static bool settled(struct tn_heap *heap)
 {
 	for (uint32_t r = 0; r < RANKS; r++) {
 		const struct tn_heap_ctl *ctl = tn_heap_ptr(heap, r, 0);
-		struct tn_heap_slot *slots = tn_heap_slots(tn_heap_ptr(heap, r, 0));
+		struct tn_heap_slot *slots = tn_heap_slots(tn_heap_ptr(heap, r, 0), ctl);
 		uint64_t ready = 0;
 
 		for (uint32_t i = 0; i < ctl->hdr_head; i++)

@@ -4,7 +4,7 @@
  * processes without a lock.
  *
  * A place is only a hint. Whether the slot has that object is decided by its header: the digest, between two loads of one and
- * the same word {state, epoch}. So a place that is out of date finds nothing, and nothing wrong. A dropped place stays filled as GONE, so that the probes of
+ * the same word {state, epoch}, and the epoch that the master has admitted. So a place that is out of date finds nothing, and nothing wrong. A dropped place stays filled as GONE, so that the probes of
  * others go on behind it; when three quarters are filled, the index is built anew.
  */
 #include <errno.h>
@@ -14,12 +14,19 @@
 
 #define PATIENCE 100000u /* yields while the index is being built anew */
 
+/* A producer that claims a slot by itself may write an object that nobody may find: there is one of its key. */
+static bool is_admitted(const struct tn_heap_slot *s, uint64_t word)
+{
+	return __atomic_load_n(&s->extra.admitted, __ATOMIC_ACQUIRE) == tn_heap_word_epoch(word);
+}
+
 static bool matches(const struct tn_heap_memory *m, const struct tn_heap_name *name, uint64_t object, struct tn_heap_found *out)
 {
 	uint32_t rank = (uint32_t)(object >> 32), slot = (uint32_t)object - 1;
 	uint64_t word;
 
-	if (rank >= m->ranks || slot >= m->dir->slots || !tn_heap_match(tn_heap_slot_of(m, rank, slot), name->digest, &word))
+	if (rank >= m->ranks || slot >= m->layout.hdr_count || !tn_heap_match(tn_heap_slot_of(m, rank, slot), name->digest, &word) ||
+	    !is_admitted(tn_heap_slot_of(m, rank, slot), word))
 		return false;
 	*out = (struct tn_heap_found){rank, slot, word};
 	return true;
@@ -27,10 +34,8 @@ static bool matches(const struct tn_heap_memory *m, const struct tn_heap_name *n
 
 static bool probe(const struct tn_heap_memory *m, const struct tn_heap_name *name, struct tn_heap_found *out)
 {
-	uint32_t places = m->dir->places;
-
-	for (uint32_t i = 0; i < places; i++) {
-		struct tn_heap_place *p = &m->dir->place[(name->hash + i) & (places - 1)];
+	for (uint32_t i = 0; i < m->places; i++) {
+		struct tn_heap_place *p = &m->dir->place[(name->hash + i) & (m->places - 1)];
 		uint64_t object = __atomic_load_n(&p->object, __ATOMIC_ACQUIRE);
 
 		if (object == 0)
@@ -57,11 +62,14 @@ int tn_heap_find(const struct tn_heap_memory *m, const struct tn_heap_name *name
 
 static void insert(struct tn_heap_index *x, const struct tn_heap_memory *m, uint32_t rank, uint32_t slot)
 {
-	uint64_t hash = tn_heap_slot_of(m, rank, slot)->header.key_hash, object;
-	uint32_t mask = m->dir->places - 1, at = (uint32_t)hash & mask;
+	uint64_t hash = tn_heap_slot_of(m, rank, slot)->header.key_hash, object = 0;
+	uint32_t mask = m->places - 1, at = (uint32_t)hash & mask;
 
-	while ((object = m->dir->place[at].object) != 0 && object != TN_HEAP_GONE)
-		at = (at + 1) & mask;
+	for (uint32_t i = 0; i <= mask; i++, at = (at + 1) & mask) {
+		object = m->dir->place[at].object;
+		if (object == 0 || object == TN_HEAP_GONE)
+			break;
+	}
 	x->filled += object == 0;
 	__atomic_store_n(&m->dir->place[at].key_hash, hash, __ATOMIC_RELAXED);
 	__atomic_store_n(&m->dir->place[at].object, (uint64_t)rank << 32 | (slot + 1), __ATOMIC_RELEASE);
@@ -69,7 +77,10 @@ static void insert(struct tn_heap_index *x, const struct tn_heap_memory *m, uint
 
 void tn_heap_index_add(struct tn_heap_index *x, const struct tn_heap_memory *m, uint32_t rank, uint32_t slot)
 {
-	if (x->filled >= m->dir->places / 4 * 3)
+	struct tn_heap_slot *s = tn_heap_slot_of(m, rank, slot);
+
+	__atomic_store_n(&s->extra.admitted, s->header.epoch, __ATOMIC_RELEASE); /* first: what a reader found, the next master finds, too */
+	if (x->filled >= m->places / 4 * 3)
 		tn_heap_index_build(x, m); /* finds this one, too */
 	else
 		insert(x, m, rank, slot);
@@ -78,9 +89,9 @@ void tn_heap_index_add(struct tn_heap_index *x, const struct tn_heap_memory *m, 
 void tn_heap_index_drop(const struct tn_heap_memory *m, uint32_t rank, uint32_t slot)
 {
 	uint64_t hash = tn_heap_slot_of(m, rank, slot)->header.key_hash, object;
-	uint32_t mask = m->dir->places - 1;
+	uint32_t mask = m->places - 1, at = (uint32_t)hash & mask;
 
-	for (uint32_t at = (uint32_t)hash & mask; (object = m->dir->place[at].object) != 0; at = (at + 1) & mask)
+	for (uint32_t i = 0; i <= mask && (object = m->dir->place[at].object) != 0; i++, at = (at + 1) & mask)
 		if (object == ((uint64_t)rank << 32 | (slot + 1))) {
 			__atomic_store_n(&m->dir->place[at].object, TN_HEAP_GONE, __ATOMIC_RELAXED);
 			return;
@@ -90,13 +101,16 @@ void tn_heap_index_drop(const struct tn_heap_memory *m, uint32_t rank, uint32_t 
 void tn_heap_index_build(struct tn_heap_index *x, const struct tn_heap_memory *m)
 {
 	__atomic_store_n(&m->dir->turn, m->dir->turn | 1, __ATOMIC_RELAXED); /* a master may have died here */
-	for (uint32_t i = 0; i < m->dir->places; i++)
+	for (uint32_t i = 0; i < m->places; i++)
 		__atomic_store_n(&m->dir->place[i].object, 0, __ATOMIC_RELEASE); /* after the turn is odd */
 	x->filled = 0;
 	for (uint32_t r = 0; r < m->ranks; r++)
-		for (uint32_t s = 0; s < tn_heap_ctl_of(m, r)->hdr_head; s++)
-			if (tn_heap_slot_of(m, r, s)->extra.size_class < TN_HEAP_CLASSES &&
-			    tn_heap_word_state(tn_heap_load64(tn_heap_state_word(tn_heap_slot_of(m, r, s)))) != TN_HEAP_DEAD)
-				insert(x, m, r, s);
+		for (uint32_t i = 0, head = tn_heap_head(m, r); i < head; i++) {
+			struct tn_heap_slot *s = tn_heap_slot_of(m, r, i);
+			uint64_t word = tn_heap_load64(tn_heap_state_word(s));
+
+			if (tn_heap_word_state(word) != TN_HEAP_DEAD && is_admitted(s, word))
+				insert(x, m, r, i);
+		}
 	__atomic_store_n(&m->dir->turn, m->dir->turn + 1, __ATOMIC_RELEASE);
 }

@@ -25,7 +25,7 @@ static void give_back(struct tn_heap_master *m, uint32_t rank, uint32_t slot)
 /* Frees a slot that is DEAD, if nobody uses it any more. */
 static void reclaim(struct tn_heap_master *m, uint32_t rank, uint32_t slot)
 {
-	if (tn_heap_reclaim(tn_heap_slot_of(m->memory, rank, slot), tn_heap_leases(m->memory->base[rank], slot), m->memory->ranks))
+	if (tn_heap_reclaim(tn_heap_slot_of(m->memory, rank, slot), tn_heap_leases_of(m->memory, rank, slot), m->memory->ranks))
 		give_back(m, rank, slot);
 }
 
@@ -59,19 +59,13 @@ static uint64_t used_bytes(const struct tn_heap_master *m, uint32_t rank)
 {
 	uint64_t used = 0;
 
-	for (uint32_t i = 0; i < tn_heap_ctl_of(m->memory, rank)->hdr_head; i++) {
+	for (uint32_t i = 0, head = tn_heap_head(m->memory, rank); i < head; i++) {
 		struct tn_heap_slot *s = tn_heap_slot_of(m->memory, rank, i);
 
 		if (!tn_heap_word_is_free(tn_heap_load64(tn_heap_state_word(s))))
 			used += tn_heap_extent_bytes(m, s);
 	}
 	return used;
-}
-
-static void add_to_index(struct tn_heap_master *m, uint32_t rank, uint32_t slot)
-{
-	tn_heap_index_add(&m->index, m->memory, rank, slot);
-	tn_heap_seen_of(m, rank, slot)->indexed = tn_heap_slot_of(m->memory, rank, slot)->header.epoch;
 }
 
 /* An object that its producer has made READY in a slot of its own choice: the first one of a key counts. */
@@ -82,13 +76,11 @@ static void admit(struct tn_heap_master *m, uint32_t rank, uint32_t slot)
 	struct tn_heap_name name;
 	struct tn_heap_found found;
 
-	if (tn_heap_word_state(word) != TN_HEAP_READY || tn_heap_seen_of(m, rank, slot)->indexed == tn_heap_word_epoch(word))
+	if (tn_heap_word_state(word) != TN_HEAP_READY || s->extra.admitted == tn_heap_word_epoch(word))
 		return;
 	name = (struct tn_heap_name){s->header.key_hash, {s->extra.digest[0], s->extra.digest[1]}};
 	if (tn_heap_find(m->memory, &name, &found))
-		add_to_index(m, rank, slot);
-	else if (found.rank == rank && found.slot == slot)
-		tn_heap_seen_of(m, rank, slot)->indexed = tn_heap_word_epoch(word);
+		tn_heap_index_add(&m->index, m->memory, rank, slot);
 	else
 		kill_ready(m, rank, slot, tn_heap_word_epoch(word));
 }
@@ -97,10 +89,10 @@ static void hear_rank(struct tn_heap_master *m, uint32_t rank, bool skip)
 {
 	struct tn_heap_ctl *ctl = tn_heap_ctl_of(m->memory, rank);
 
-	while (tn_heap_load32(&ctl->ann_head) != ctl->ann_tail) {
-		uint32_t slot = tn_heap_take_announce(m->memory->base[rank], skip);
+	for (uint32_t left = m->memory->layout.ann_capacity; left && tn_heap_load32(&ctl->ann_head) != tn_heap_load32(&ctl->ann_tail); left--) {
+		uint32_t slot = tn_heap_take_announce(m->memory->base[rank], &m->memory->layout, skip);
 
-		if (slot < ctl->hdr_head)
+		if (slot < tn_heap_head(m->memory, rank))
 			admit(m, rank, slot);
 		else if (!skip)
 			return;
@@ -119,14 +111,14 @@ static void sweep_slot(struct tn_heap_master *m, uint32_t rank, uint32_t slot, u
 	uint64_t word = tn_heap_load64(tn_heap_state_word(tn_heap_slot_of(m->memory, rank, slot)));
 	struct tn_heap_seen *seen = tn_heap_seen_of(m, rank, slot);
 
-	if (tn_heap_slot_of(m->memory, rank, slot)->extra.size_class == TN_HEAP_SPARE)
+	if (tn_heap_class_of(tn_heap_slot_of(m->memory, rank, slot)) == TN_HEAP_SPARE)
 		return;
 	/* since_ns may lie after now: a rank's end sweeps, too, within a turn of the server that began before. */
 	if (tn_heap_word_state(word) == TN_HEAP_RESERVED || tn_heap_word_state(word) == TN_HEAP_WRITING) {
 		if (seen->epoch != tn_heap_word_epoch(word)) {
 			seen->epoch = tn_heap_word_epoch(word);
 			seen->since_ns = now;
-		} else if (now > seen->since_ns && now - seen->since_ns > m->memory->dir->reclaim_ns) {
+		} else if (now > seen->since_ns && now - seen->since_ns > m->memory->reclaim_ns) {
 			kill_unready(m, rank, slot, word);
 		}
 	}
@@ -139,7 +131,7 @@ static void sweep_slot(struct tn_heap_master *m, uint32_t rank, uint32_t slot, u
 
 static void sweep_rank(struct tn_heap_master *m, uint32_t rank, uint64_t now)
 {
-	uint32_t head = tn_heap_ctl_of(m->memory, rank)->hdr_head;
+	uint32_t head = tn_heap_head(m->memory, rank);
 
 	hear_rank(m, rank, true); /* what was not written until now is found below */
 	tn_heap_extents_look(m, rank);
@@ -157,14 +149,14 @@ void tn_heap_master_sweep(struct tn_heap_master *m, uint64_t now_ns)
 void tn_heap_master_end_life(struct tn_heap_master *m, uint32_t dead)
 {
 	for (uint32_t r = 0; r < m->memory->ranks; r++)
-		for (uint32_t i = 0; i < tn_heap_ctl_of(m->memory, r)->hdr_head; i++) {
-			tn_heap_store32(&tn_heap_leases(m->memory->base[r], i)[dead], 0);
+		for (uint32_t i = 0, head = tn_heap_head(m->memory, r); i < head; i++) {
+			tn_heap_store32(&tn_heap_leases_of(m->memory, r, i)[dead], 0);
 			if (!tn_heap_bury(tn_heap_slot_of(m->memory, r, i), dead))
 				continue;
 			tn_heap_index_drop(m->memory, r, i);
 			tn_heap_count(m->memory, r, TN_HEAP_RECLAIMS, 1);
 		}
-	__atomic_store_n(&m->memory->dir->member[dead].alive, TN_HEAP_NOBODY, __ATOMIC_RELEASE);
+	__atomic_store_n(&m->memory->dir->member[dead].life, TN_HEAP_NOBODY, __ATOMIC_RELEASE);
 	tn_heap_master_sweep(m, tn_now_ns(&tn_clock_system));
 }
 
@@ -179,7 +171,7 @@ static int by_order(const void *a, const void *b)
 
 static bool is_leased(const struct tn_heap_master *m, uint32_t rank, uint32_t slot)
 {
-	const uint32_t *counts = tn_heap_leases(m->memory->base[rank], slot);
+	const uint32_t *counts = tn_heap_leases_of(m->memory, rank, slot);
 	uint32_t leases = 0;
 
 	for (uint32_t r = 0; r < m->memory->ranks; r++)
@@ -199,7 +191,7 @@ static bool may_go(const struct tn_heap_master *m, uint32_t rank, uint32_t slot)
 /* Objects with a lower one go first. */
 static uint64_t order_of(const struct tn_heap_master *m, const struct tn_heap_slot *s)
 {
-	uint64_t time_ns = m->memory->dir->order == TN_HEAP_FIFO ? s->extra.born : __atomic_load_n(&s->header.last_access, __ATOMIC_RELAXED);
+	uint64_t time_ns = m->memory->order == TN_HEAP_FIFO ? s->extra.born : __atomic_load_n(&s->header.last_access, __ATOMIC_RELAXED);
 
 	return time_ns | (s->header.flags & TN_HEAP_PRIORITY ? UINT64_C(1) << 63 : 0);
 }
@@ -207,7 +199,7 @@ static uint64_t order_of(const struct tn_heap_master *m, const struct tn_heap_sl
 /* READY objects of a rank that may be evicted; the first to go first. */
 static uint32_t find_candidates(struct tn_heap_master *m, uint32_t rank)
 {
-	uint32_t head = tn_heap_ctl_of(m->memory, rank)->hdr_head, n = 0;
+	uint32_t head = tn_heap_head(m->memory, rank), n = 0;
 
 	for (uint32_t i = 0; i < head; i++)
 		if (may_go(m, rank, i))
@@ -252,7 +244,7 @@ int tn_heap_master_evict(struct tn_heap_master *m, uint32_t percent)
 	if (percent > 100)
 		return tn_fail(-EINVAL, "%u percent: 100 at most", percent);
 	for (uint32_t r = 0; r < m->memory->ranks; r++)
-		evicted += evict_below(m, r, percent_of(tn_heap_ctl_of(m->memory, r), percent));
+		evicted += evict_below(m, r, percent_of(&m->memory->layout, percent));
 	return (int)evicted;
 }
 
@@ -276,7 +268,7 @@ static bool may_clear(const struct tn_heap_master *m, uint32_t rank, uint32_t fi
 			*order = order_of(m, s) > *order ? order_of(m, s) : *order;
 		else if (!tn_heap_word_is_free(tn_heap_load64(tn_heap_state_word(s))))
 			return false;
-		page += 1u << s->extra.size_class;
+		page += 1u << tn_heap_class_of(s);
 	}
 	return true;
 }
@@ -284,9 +276,8 @@ static bool may_clear(const struct tn_heap_master *m, uint32_t rank, uint32_t fi
 /* Makes an extent of the class out of smaller ones, or of one as large: of those whose objects may go, and would go first. */
 static uint32_t make_extent(struct tn_heap_master *m, uint32_t rank, uint32_t size_class)
 {
-	const struct tn_heap_ctl *ctl = tn_heap_ctl_of(m->memory, rank);
 	const uint32_t *slot_at = tn_heap_extents_map(m, rank);
-	uint32_t pages = 1u << size_class, end = (uint32_t)((ctl->bump_ptr - ctl->heap_base) / ctl->page_bytes), best = UINT32_MAX, slot;
+	uint32_t pages = 1u << size_class, end = tn_heap_extents_end(m, rank), best = UINT32_MAX, slot;
 	uint64_t order, best_order = UINT64_MAX;
 
 	for (uint32_t first = 0; first + pages <= end; first += pages)
@@ -300,7 +291,7 @@ static uint32_t make_extent(struct tn_heap_master *m, uint32_t rank, uint32_t si
 		if (slot_at[page] != TN_HEAP_NO_SLOT && may_go(m, rank, slot_at[page]))
 			evict_slot(m, rank, slot_at[page]);
 	slot = slot_at[best];
-	if (tn_heap_slot_of(m->memory, rank, slot)->extra.size_class >= size_class)
+	if (tn_heap_class_of(tn_heap_slot_of(m->memory, rank, slot)) >= size_class)
 		return tn_heap_extents_take(m, rank, size_class);
 	return tn_heap_extents_merge(m, rank, best, size_class, slot_at);
 }
@@ -308,7 +299,7 @@ static uint32_t make_extent(struct tn_heap_master *m, uint32_t rank, uint32_t si
 /* RESERVED, with an epoch of its own. TN_HEAP_NO_SLOT: all is pinned, leased or being written. */
 static uint32_t allocate(struct tn_heap_master *m, uint32_t rank, uint32_t size_class)
 {
-	const struct tn_heap_ctl *ctl = tn_heap_ctl_of(m->memory, rank);
+	const struct tn_heap_ctl *ctl = &m->memory->layout;
 	uint32_t slot;
 
 	if (m->used[rank] + ((uint64_t)ctl->page_bytes << size_class) > percent_of(ctl, ctl->water_hi))
@@ -338,15 +329,14 @@ static int refuse_known(const struct tn_heap_master *m, const struct tn_heap_nam
 
 int tn_heap_master_open(struct tn_heap_master *m, const struct tn_heap_want *w, struct tn_heap_plan *plan)
 {
-	uint32_t size_class = tn_heap_class(m->memory->dir->page_bytes, w->bytes), slot;
-	struct tn_heap_ctl *ctl;
+	const struct tn_heap_ctl *ctl = &m->memory->layout;
+	uint32_t size_class = tn_heap_class(ctl->page_bytes, w->bytes), slot;
 	struct tn_heap_slot *s;
 	int rc;
 
 	if (w->bytes == 0 || w->owner >= m->memory->ranks || (w->flags & ~TN_HEAP_FLAGS))
 		return tn_fail(-EINVAL, "%llu bytes at rank %u with flags %#x: at least a byte, a rank below %u, flags of TN_HEAP_PIN and TN_HEAP_PRIORITY",
 			       (unsigned long long)w->bytes, w->owner, w->flags, m->memory->ranks);
-	ctl = tn_heap_ctl_of(m->memory, w->owner);
 	if (size_class == TN_HEAP_CLASSES || (uint64_t)ctl->page_bytes << size_class > ctl->heap_limit - ctl->heap_base)
 		return tn_fail(-EFBIG, "%llu bytes: an object has 128 pages of %u bytes at most, and a power of two of pages must fit into the heap's %llu bytes",
 			       (unsigned long long)w->bytes, ctl->page_bytes, (unsigned long long)(ctl->heap_limit - ctl->heap_base));
@@ -361,7 +351,7 @@ int tn_heap_master_open(struct tn_heap_master *m, const struct tn_heap_want *w, 
 	}
 	s = tn_heap_slot_of(m->memory, w->owner, slot);
 	tn_heap_describe(s, &w->name, w->bytes, ctl->page_bytes, w->flags);
-	add_to_index(m, w->owner, slot);
+	tn_heap_index_add(&m->index, m->memory, w->owner, slot);
 	*plan = (struct tn_heap_plan){.key_hash = w->name.hash, .dst_rank = w->owner, .epoch = s->header.epoch,
 				      .header_off = ctl->hdr_base + (uint64_t)slot * sizeof(*s), .payload_base = s->header.payload_base,
 				      .bytes_total = w->bytes, .page_bytes = s->header.page_size, .n_pages = s->header.n_pages};
@@ -384,7 +374,7 @@ int tn_heap_master_remove(struct tn_heap_master *m, const struct tn_heap_name *n
 
 int tn_heap_master_create(struct tn_heap_memory *memory, struct tn_heap_master **out)
 {
-	size_t slots = memory->dir->slots;
+	size_t slots = memory->layout.hdr_count;
 	struct tn_heap_master *m = tn_get(&tn_alloc_system, sizeof(*m));
 
 	if (m) {
@@ -392,7 +382,7 @@ int tn_heap_master_create(struct tn_heap_memory *memory, struct tn_heap_master *
 		m->seen = tn_get(&tn_alloc_system, slots * memory->ranks * sizeof(*m->seen));
 		m->candidates = tn_get(&tn_alloc_system, slots * sizeof(*m->candidates));
 		m->spare = tn_get(&tn_alloc_system, slots * memory->ranks * sizeof(*m->spare));
-		m->slot_at = tn_get(&tn_alloc_system, tn_heap_pages_of(tn_heap_ctl_of(memory, 0)) * sizeof(*m->slot_at));
+		m->slot_at = tn_get(&tn_alloc_system, tn_heap_pages_of(&memory->layout) * sizeof(*m->slot_at));
 	}
 	if (!m || !m->seen || !m->candidates || !m->spare || !m->slot_at) {
 		tn_heap_master_destroy(m);
@@ -410,11 +400,14 @@ int tn_heap_master_create(struct tn_heap_memory *memory, struct tn_heap_master *
 
 void tn_heap_master_destroy(struct tn_heap_master *m)
 {
+	size_t slots;
+
 	if (!m)
 		return;
-	tn_put(&tn_alloc_system, m->seen, (size_t)m->memory->dir->slots * m->memory->ranks * sizeof(*m->seen));
-	tn_put(&tn_alloc_system, m->candidates, m->memory->dir->slots * sizeof(*m->candidates));
-	tn_put(&tn_alloc_system, m->spare, (size_t)m->memory->dir->slots * m->memory->ranks * sizeof(*m->spare));
-	tn_put(&tn_alloc_system, m->slot_at, tn_heap_pages_of(tn_heap_ctl_of(m->memory, 0)) * sizeof(*m->slot_at));
+	slots = m->memory->layout.hdr_count;
+	tn_put(&tn_alloc_system, m->seen, slots * m->memory->ranks * sizeof(*m->seen));
+	tn_put(&tn_alloc_system, m->candidates, slots * sizeof(*m->candidates));
+	tn_put(&tn_alloc_system, m->spare, slots * m->memory->ranks * sizeof(*m->spare));
+	tn_put(&tn_alloc_system, m->slot_at, tn_heap_pages_of(&m->memory->layout) * sizeof(*m->slot_at));
 	tn_put(&tn_alloc_system, m, sizeof(*m));
 }

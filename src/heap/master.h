@@ -20,7 +20,6 @@ struct tn_heap_server;
 struct tn_heap_seen {
 	uint64_t since_ns; /* it is RESERVED or WRITING with that epoch */
 	uint32_t epoch;
-	uint32_t indexed; /* epoch of the object that the index has */
 	bool stacked; /* in a stack of free slots, as far as the master knows */
 };
 

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/descriptor.h"
 #include "base/error.h"
+#include "base/rng.h"
 
 #define PAGE_BYTES_MAX (1u << 30)
 #define HEAP_BYTES_MAX (UINT64_C(1) << 46)
@@ -113,7 +114,7 @@ static int map_all(struct tn_heap_memory *m)
 	int rc = map_file(m->fd[m->ranks], m->dir_bytes, &m->dir);
 
 	for (uint32_t r = 0; r < m->ranks && rc == 0; r++)
-		rc = map_file(m->fd[r], m->segment_bytes, &m->base[r]);
+		rc = map_file(m->fd[r], m->layout.bytes, &m->base[r]);
 	return rc;
 }
 
@@ -126,17 +127,20 @@ static void start_empty(struct tn_heap_memory *m, uint32_t ranks)
 
 int tn_heap_memory_make(uint32_t ranks, const struct tn_heap_opts *o, struct tn_heap_memory *out)
 {
-	struct tn_heap_ctl ctl = lay_out(ranks, o);
 	struct tn_heap_memory m;
-	uint32_t places = places_of(ranks, ctl.hdr_count);
 	int rc;
 
 	start_empty(&m, ranks);
-	m.segment_bytes = ctl.bytes;
-	m.dir_bytes = directory_bytes(places);
-	rc = make_file("tenuto-heap-directory", m.dir_bytes, &m.fd[ranks]);
+	m.layout = lay_out(ranks, o);
+	m.places = places_of(ranks, m.layout.hdr_count);
+	m.dir_bytes = directory_bytes(m.places);
+	m.order = o->order;
+	m.reclaim_ns = o->reclaim_ns;
+	rc = tn_rng_entropy(&m.id, sizeof(m.id));
+	if (rc == 0)
+		rc = make_file("tenuto-heap-directory", m.dir_bytes, &m.fd[ranks]);
 	for (uint32_t r = 0; r < ranks && rc == 0; r++)
-		rc = make_file("tenuto-heap", m.segment_bytes, &m.fd[r]);
+		rc = make_file("tenuto-heap", m.layout.bytes, &m.fd[r]);
 	m.fd[ranks + 1] = tn_above_streams(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
 	if (rc == 0 && m.fd[ranks + 1] < 0)
 		rc = tn_fail(-errno, "eventfd: %s", strerror(errno));
@@ -147,10 +151,10 @@ int tn_heap_memory_make(uint32_t ranks, const struct tn_heap_opts *o, struct tn_
 		return rc;
 	}
 	for (uint32_t r = 0; r < ranks; r++)
-		memcpy(m.base[r], &ctl, sizeof(ctl));
+		memcpy(m.base[r], &m.layout, sizeof(m.layout));
 	*m.dir = (struct tn_heap_directory){.magic = TN_HEAP_DIRECTORY_MAGIC, .version = TN_HEAP_VERSION, .ranks = ranks,
-					    .page_bytes = o->page_bytes, .slots = ctl.hdr_count, .order = o->order, .places = places,
-					    .bytes = m.dir_bytes, .segment_bytes = m.segment_bytes, .reclaim_ns = o->reclaim_ns};
+					    .page_bytes = o->page_bytes, .slots = m.layout.hdr_count, .order = o->order, .places = m.places,
+					    .bytes = m.dir_bytes, .segment_bytes = m.layout.bytes, .reclaim_ns = o->reclaim_ns, .id = m.id};
 	*out = m;
 	return 0;
 }
@@ -164,32 +168,69 @@ static uint64_t file_bytes(int fd)
 	return seals >= 0 && (seals & SEALS) == SEALS && fstat(fd, &st) == 0 ? (uint64_t)st.st_size : 0;
 }
 
-static bool directory_is_sound(const struct tn_heap_memory *m)
+/* Whether a segment's control block has that layout; what changes in it is not compared. */
+static bool has_layout(const unsigned char *base, const struct tn_heap_ctl *layout)
 {
-	const struct tn_heap_directory *d = m->dir;
+	struct tn_heap_ctl c;
 
-	return d->magic == TN_HEAP_DIRECTORY_MAGIC && d->version == TN_HEAP_VERSION && d->ranks == m->ranks && d->bytes == m->dir_bytes &&
-	       d->segment_bytes == m->segment_bytes && directory_bytes(d->places) == m->dir_bytes;
+	memcpy(&c, base, sizeof(c));
+	c.bump_ptr = layout->bump_ptr;
+	c.hdr_head = layout->hdr_head;
+	c.ann_head = layout->ann_head;
+	c.ann_tail = layout->ann_tail;
+	c.epoch = layout->epoch;
+	memcpy(c.free_head, layout->free_head, sizeof(c.free_head));
+	return memcmp(&c, layout, sizeof(c)) == 0;
+}
+
+/* Copies what the directory and the first control block say, and checks it: sizes of the files, options, the layout that follows from them. */
+static bool believe(struct tn_heap_memory *m)
+{
+	struct tn_heap_directory d;
+	struct tn_heap_ctl c;
+	struct tn_heap_opts o;
+	bool sound;
+
+	memcpy(&d, m->dir, sizeof(d));
+	memcpy(&c, m->base[0], sizeof(c));
+	o = (struct tn_heap_opts){.heap_bytes = c.heap_limit - c.heap_base, .page_bytes = d.page_bytes, .slots = d.slots, .order = d.order,
+				  .water_hi = c.water_hi, .water_lo = c.water_lo};
+	sound = d.magic == TN_HEAP_DIRECTORY_MAGIC && d.version == TN_HEAP_VERSION && d.ranks == m->ranks && d.bytes == m->dir_bytes &&
+		d.segment_bytes == m->layout.bytes && d.slots && tn_heap_opts_check(&o) == 0 && d.places == places_of(m->ranks, d.slots) &&
+		directory_bytes(d.places) == m->dir_bytes;
+	if (!sound)
+		return false;
+	m->layout = lay_out(m->ranks, &o);
+	m->places = d.places;
+	m->order = d.order;
+	m->reclaim_ns = d.reclaim_ns;
+	m->id = d.id;
+	for (uint32_t r = 0; r < m->ranks; r++)
+		sound &= has_layout(m->base[r], &m->layout);
+	return sound && m->layout.bytes == d.segment_bytes;
 }
 
 int tn_heap_memory_map(uint32_t ranks, const int *fds, struct tn_heap_memory *out)
 {
 	struct tn_heap_memory m;
+	uint64_t bytes;
 	int rc = 0;
 
 	start_empty(&m, ranks);
 	memcpy(m.fd, fds, (ranks + 2) * sizeof(int));
 	m.dir_bytes = file_bytes(m.fd[ranks]);
-	m.segment_bytes = file_bytes(m.fd[0]);
+	m.layout.bytes = bytes = file_bytes(m.fd[0]);
 	for (uint32_t r = 1; r < ranks; r++)
-		if (file_bytes(m.fd[r]) != m.segment_bytes)
-			m.segment_bytes = 0;
-	if (m.dir_bytes < sizeof(struct tn_heap_directory) || m.segment_bytes < TN_HEAP_CTL_BYTES)
+		if (file_bytes(m.fd[r]) != bytes)
+			bytes = 0;
+	if (m.dir_bytes < sizeof(struct tn_heap_directory) || bytes < TN_HEAP_CTL_BYTES)
 		rc = tn_fail(-EINVAL, "what the heap's master has sent is not the memory of a heap");
 	if (rc == 0)
 		rc = map_all(&m);
-	if (rc == 0 && !directory_is_sound(&m))
+	if (rc == 0 && !believe(&m)) {
+		m.layout.bytes = bytes; /* as it is mapped */
 		rc = tn_fail(-EINVAL, "the heap's directory is of another version (this library's is %u), or contradicts itself", TN_HEAP_VERSION);
+	}
 	if (rc)
 		tn_heap_memory_drop(&m);
 	else
@@ -201,7 +242,7 @@ void tn_heap_memory_drop(struct tn_heap_memory *m)
 {
 	for (uint32_t r = 0; r < m->ranks; r++)
 		if (m->base[r])
-			munmap(m->base[r], m->segment_bytes);
+			munmap(m->base[r], m->layout.bytes);
 	if (m->dir)
 		munmap(m->dir, m->dir_bytes);
 	for (uint32_t i = 0; m->ranks && i < m->ranks + 2; i++)

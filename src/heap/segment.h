@@ -3,17 +3,22 @@
  * The memory of a symmetric heap: one memfd per rank (heap_layout.h), and the directory, one memfd that tells what all ranks must know. The first master
  * makes them; every process of the heap maps all of them and keeps their descriptors, so that any of them can be the next master.
  *
- * The directory's words have one writer, the master, but for counters, and for `alive`, which a rank that leaves changes last.
+ * The directory's words have one writer, the master, but for counters, and for `life`. A rank that joins or leaves changes that by compare-and-swap.
+ *
+ * Any process may write wrong values into the memory that all share. So a process copies sizes and offsets once, checks the copy, and uses that. What changes
+ * (slots in use, classes, places of extents) it reads once per use, and checks what it has read.
  */
 #ifndef TN_HEAP_SEGMENT_H
 #define TN_HEAP_SEGMENT_H
 
 #include <stdbool.h>
+#include <sys/types.h>
 #include <tenuto/heap.h>
 
 #define TN_HEAP_DIRECTORY_MAGIC UINT64_C(0x3052494448544e54) /* "TNTHDIR0" */
 
-enum tn_heap_life { TN_HEAP_NOBODY, TN_HEAP_ALIVE, TN_HEAP_LEFT };
+/* JOINING: the master has told a process the memory. The process makes it ALIVE when it has mapped that, unless a master ends the attempt. */
+enum tn_heap_life { TN_HEAP_NOBODY, TN_HEAP_JOINING, TN_HEAP_ALIVE, TN_HEAP_LEFT };
 
 enum tn_heap_counter {
 	TN_HEAP_EVICTIONS,
@@ -31,8 +36,7 @@ enum tn_heap_counter {
 /* Who has a rank. */
 struct tn_heap_member {
 	_Alignas(64) uint64_t start; /* of its process, in the kernel's ticks: the number of a dead process may be another's */
-	uint32_t pid;
-	uint32_t alive; /* enum tn_heap_life */
+	uint64_t life;	     /* pid << 32 | enum tn_heap_life: tn_heap_life_word */
 	uint64_t counter[TN_HEAP_COUNTERS];
 };
 
@@ -55,6 +59,7 @@ struct tn_heap_directory {
 	uint64_t bytes;	/* of the directory */
 	uint64_t segment_bytes;
 	uint64_t reclaim_ns;
+	uint64_t id;	 /* random: another heap of the same name has another one */
 	uint32_t master; /* rank */
 	uint32_t turn;	 /* of the index: odd while it is built anew */
 	struct tn_heap_member member[TN_HEAP_RANKS_MAX];
@@ -68,8 +73,12 @@ struct tn_heap_directory {
 struct tn_heap_memory {
 	struct tn_heap_directory *dir;
 	unsigned char *base[TN_HEAP_RANKS_MAX];
-	uint64_t segment_bytes; /* these three as they were checked once */
+	struct tn_heap_ctl layout; /* of each segment: what does not change, as it was checked once. So are the words below. */
 	uint64_t dir_bytes;
+	uint64_t reclaim_ns;
+	uint64_t id;
+	uint32_t order;
+	uint32_t places;
 	uint32_t ranks;
 	int fd[TN_HEAP_FDS_MAX];
 };
@@ -99,7 +108,49 @@ static inline struct tn_heap_ctl *tn_heap_ctl_of(const struct tn_heap_memory *m,
 
 static inline struct tn_heap_slot *tn_heap_slot_of(const struct tn_heap_memory *m, uint32_t rank, uint32_t slot)
 {
-	return tn_heap_slots(m->base[rank]) + slot;
+	return tn_heap_slots(m->base[rank], &m->layout) + slot;
+}
+
+static inline uint32_t *tn_heap_leases_of(const struct tn_heap_memory *m, uint32_t rank, uint32_t slot)
+{
+	return tn_heap_leases(m->base[rank], &m->layout, slot);
+}
+
+/* Slots of a rank that are in use: those below. */
+static inline uint32_t tn_heap_head(const struct tn_heap_memory *m, uint32_t rank)
+{
+	uint32_t head = tn_heap_load32(&tn_heap_ctl_of(m, rank)->hdr_head);
+
+	return head < m->layout.hdr_count ? head : m->layout.hdr_count;
+}
+
+/* Class of a slot's extent; TN_HEAP_CLASSES: it has none. */
+static inline uint32_t tn_heap_class_of(const struct tn_heap_slot *s)
+{
+	uint32_t size_class = __atomic_load_n(&s->extra.size_class, __ATOMIC_ACQUIRE);
+
+	return size_class < TN_HEAP_CLASSES ? size_class : TN_HEAP_CLASSES;
+}
+
+static inline uint64_t tn_heap_life_word(pid_t pid, enum tn_heap_life life)
+{
+	return (uint64_t)(uint32_t)pid << 32 | life;
+}
+
+static inline enum tn_heap_life tn_heap_life_of(uint64_t word)
+{
+	return (enum tn_heap_life)(uint32_t)word;
+}
+
+static inline pid_t tn_heap_pid_of(uint64_t word)
+{
+	return (pid_t)(word >> 32);
+}
+
+/* A rank's life of that process goes on to the next state. False: it is not in the state @from. */
+static inline bool tn_heap_life_move(const struct tn_heap_memory *m, uint32_t rank, pid_t pid, enum tn_heap_life from, enum tn_heap_life to)
+{
+	return tn_heap_cas64(&m->dir->member[rank].life, tn_heap_life_word(pid, from), tn_heap_life_word(pid, to));
 }
 
 static inline void tn_heap_count(const struct tn_heap_memory *m, uint32_t rank, enum tn_heap_counter counter, uint64_t n)
@@ -115,8 +166,8 @@ struct tn_heap_found {
 };
 
 /*
- * Any process, any thread, no lock: the object of that name that is not DEAD. 0, -ENOENT, -EAGAIN (the index is being built anew for too long: its master
- * may have died).
+ * Any process, any thread, no lock: the object of that name that the master has admitted, and that is not DEAD. 0, -ENOENT, -EAGAIN (the index is being
+ * built anew for too long: its master may have died).
  */
 int tn_heap_find(const struct tn_heap_memory *m, const struct tn_heap_name *name, struct tn_heap_found *out);
 
@@ -125,9 +176,10 @@ struct tn_heap_index {
 	uint32_t filled; /* places that are not 0 */
 };
 
+/* Admits the slot's object: from now on others find it. */
 void tn_heap_index_add(struct tn_heap_index *x, const struct tn_heap_memory *m, uint32_t rank, uint32_t slot);
 void tn_heap_index_drop(const struct tn_heap_memory *m, uint32_t rank, uint32_t slot);
-/* From the headers of all ranks. */
+/* From the headers of all ranks: what was admitted. */
 void tn_heap_index_build(struct tn_heap_index *x, const struct tn_heap_memory *m);
 
 #endif

@@ -2,14 +2,17 @@
 /*
  * The master's thread: answers requests, watches whether the ranks' processes live, and sweeps.
  *
- * A process is known by its pid as the kernel tells it, and by a pidfd from then on. A request counts only if it comes from the process that has
- * the rank. A new master finds the processes of the ranks in the directory.
+ * A process is known by its pid as the kernel tells it and its start as the process tells it, and by a pidfd from then on. A request counts only if it comes from
+ * the process that has the rank. A new master finds the processes of the ranks in the directory.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -28,13 +31,15 @@
 struct caller {
 	int sock; /* 0: the place is free */
 	pid_t pid;
+	uint32_t joining; /* rank + 1 that it has been let in as; 0: none */
 };
 
 struct tn_heap_server {
 	struct tn_heap *heap;
 	struct tn_heap_master *master;
-	struct tn_fork_fd forked; /* sock: a forked child would keep the name */
-	int sock, stop;		  /* stop: eventfd that ends the thread */
+	struct tn_fork_fd forked_sock, forked_lock; /* a forked child would keep the name */
+	int directory, lock, sock, stop;	    /* stop: eventfd that ends the thread */
+	bool locked;
 	pthread_t thread;
 	/* The thread's, and under master->lock: */
 	int process[TN_HEAP_RANKS_MAX]; /* pidfd of the rank's process; -1: nobody, or this process */
@@ -73,15 +78,19 @@ static int open_process(pid_t pid, uint64_t start, int *out)
 	return rc;
 }
 
+static uint64_t life_of(const struct tn_heap_server *s, uint32_t rank)
+{
+	return tn_heap_load64(&s->heap->memory.dir->member[rank].life);
+}
+
 /* Ends the life of a rank whose process has died or left. */
 static void check_rank(struct tn_heap_server *s, uint32_t rank)
 {
-	struct tn_heap_member *member = &s->heap->memory.dir->member[rank];
-	uint32_t alive = __atomic_load_n(&member->alive, __ATOMIC_ACQUIRE);
+	enum tn_heap_life life = tn_heap_life_of(life_of(s, rank));
 
-	if (alive == TN_HEAP_NOBODY || rank == s->heap->rank)
+	if (life == TN_HEAP_NOBODY || rank == s->heap->rank)
 		return;
-	if (alive == TN_HEAP_ALIVE && s->process[rank] >= 0 && !is_dead(s->process[rank]))
+	if (life != TN_HEAP_LEFT && s->process[rank] >= 0 && !is_dead(s->process[rank]))
 		return;
 	tn_heap_master_end_life(s->master, rank);
 	if (s->process[rank] >= 0)
@@ -89,34 +98,31 @@ static void check_rank(struct tn_heap_server *s, uint32_t rank)
 	s->process[rank] = -1;
 }
 
-static void begin_life(struct tn_heap_server *s, uint32_t rank, pid_t pid, uint64_t start)
+static void begin_life(struct tn_heap_server *s, uint32_t rank, pid_t pid, uint64_t start, enum tn_heap_life life)
 {
 	struct tn_heap_member *member = &s->heap->memory.dir->member[rank];
 
-	member->pid = (uint32_t)pid;
 	member->start = start;
-	__atomic_store_n(&member->alive, TN_HEAP_ALIVE, __ATOMIC_RELEASE);
+	__atomic_store_n(&member->life, tn_heap_life_word(pid, life), __ATOMIC_RELEASE);
 }
 
-static int join(struct tn_heap_server *s, const struct tn_heap_ask *ask, pid_t pid)
+static int join(struct tn_heap_server *s, const struct tn_heap_ask *ask, struct caller *c)
 {
-	const struct tn_heap_member *member;
-	uint64_t start;
+	uint64_t life;
 	int process, rc;
 
 	if (ask->ranks != s->heap->ranks || ask->rank >= s->heap->ranks)
 		return tn_fail(-EINVAL, "rank %u of %u: heap %s has %u ranks", ask->rank, ask->ranks, s->heap->name, s->heap->ranks);
 	check_rank(s, ask->rank);
-	member = &s->heap->memory.dir->member[ask->rank];
-	if (member->alive != TN_HEAP_NOBODY)
-		return tn_fail(-EEXIST, "rank %u of heap %s: process %u has it", ask->rank, s->heap->name, member->pid);
-	rc = tn_heap_process_start(pid, &start);
-	if (rc == 0)
-		rc = open_process(pid, start, &process);
+	life = life_of(s, ask->rank);
+	if (tn_heap_life_of(life) != TN_HEAP_NOBODY)
+		return tn_fail(-EEXIST, "rank %u of heap %s: process %d has it", ask->rank, s->heap->name, (int)tn_heap_pid_of(life));
+	rc = open_process(c->pid, ask->start, &process);
 	if (rc)
-		return tn_fail(rc, "process %d is not seen: %s; do both processes run in one PID namespace, with /proc?", (int)pid, strerror(-rc));
+		return tn_fail(rc, "process %d is not seen: %s; do both processes run in one PID namespace, with /proc?", (int)c->pid, strerror(-rc));
 	s->process[ask->rank] = process;
-	begin_life(s, ask->rank, pid, start);
+	begin_life(s, ask->rank, c->pid, ask->start, TN_HEAP_JOINING);
+	c->joining = ask->rank + 1;
 	return 0;
 }
 
@@ -176,27 +182,39 @@ static void send_told(const struct tn_heap_server *s, int sock, const struct tn_
 	sendmsg(sock, &m, MSG_DONTWAIT | MSG_NOSIGNAL); /* who does not read gets nothing */
 }
 
-/* A request of another process: it speaks for the rank that it has joined as. */
-static void answer_caller(struct tn_heap_server *s, const struct caller *c, struct tn_heap_ask *ask)
+/* A caller speaks for the rank that it has joined as, and about this heap. */
+static int check_caller(const struct tn_heap_server *s, const struct caller *c, const struct tn_heap_ask *ask)
+{
+	if (ask->id != s->heap->memory.id)
+		return tn_fail(-ESTALE, "heap %s was made anew, and this rank has the one before: leave it, and join again", s->heap->name);
+	if (ask->rank >= s->heap->ranks || s->process[ask->rank] < 0 || tn_heap_pid_of(life_of(s, ask->rank)) != c->pid ||
+	    s->heap->memory.dir->member[ask->rank].start != ask->start)
+		return tn_fail(-EACCES, "process %d does not have rank %u of heap %s", (int)c->pid, ask->rank, s->heap->name);
+	return 0;
+}
+
+static void answer_caller(struct tn_heap_server *s, struct caller *c, struct tn_heap_ask *ask)
 {
 	struct tn_heap_told told = {0};
 	bool joins = ask->op == TN_HEAP_JOIN;
 	int rc;
 
 	pthread_mutex_lock(&s->master->lock);
-	if (joins)
-		rc = join(s, ask, c->pid);
-	else if (ask->rank >= s->heap->ranks || s->process[ask->rank] < 0 || s->heap->memory.dir->member[ask->rank].pid != (uint32_t)c->pid)
-		rc = tn_fail(-EACCES, "process %d does not have rank %u of heap %s", (int)c->pid, ask->rank, s->heap->name);
-	else
+	rc = joins ? join(s, ask, c) : check_caller(s, c, ask);
+	if (rc == 0 && !joins)
 		rc = carry_out(s, ask, &told);
 	set_status(&told, rc);
 	pthread_mutex_unlock(&s->master->lock);
 	send_told(s, c->sock, &told, joins && rc == 0);
 }
 
-static void hang_up(struct caller *c)
+/* A process that leaves before it has mapped the memory has not joined. */
+static void hang_up(struct tn_heap_server *s, struct caller *c)
 {
+	pthread_mutex_lock(&s->master->lock);
+	if (c->joining && tn_heap_life_move(&s->heap->memory, c->joining - 1, c->pid, TN_HEAP_JOINING, TN_HEAP_LEFT))
+		check_rank(s, c->joining - 1);
+	pthread_mutex_unlock(&s->master->lock);
 	close(c->sock);
 	*c = (struct caller){0};
 }
@@ -209,7 +227,7 @@ static void take_request(struct tn_heap_server *s, struct caller *c)
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
 	if (n != (ssize_t)sizeof(ask) || ask.magic != TN_HEAP_WIRE_MAGIC) {
-		hang_up(c);
+		hang_up(s, c);
 		return;
 	}
 	answer_caller(s, c, &ask);
@@ -228,7 +246,7 @@ static void accept_one(struct tn_heap_server *s)
 	if (c == s->caller + CALLERS_MAX || tn_heap_peer(sock, &pid))
 		close(sock);
 	else
-		*c = (struct caller){sock, pid};
+		*c = (struct caller){.sock = sock, .pid = pid};
 }
 
 /* ---- the thread ------------------------------------------------------------------------------------------------- */
@@ -269,7 +287,7 @@ static void hear_announces(struct tn_heap_server *s)
 
 static uint64_t sweep_period(const struct tn_heap_server *s)
 {
-	uint64_t ns = s->heap->memory.dir->reclaim_ns / 8;
+	uint64_t ns = s->heap->memory.reclaim_ns / 8;
 
 	return ns < SWEEP_NS_MIN ? SWEEP_NS_MIN : ns > SWEEP_NS_MAX ? SWEEP_NS_MAX : ns;
 }
@@ -312,21 +330,82 @@ static void *serve(void *arg)
 
 /* ---- beginning and end ------------------------------------------------------------------------------------------ */
 
-static int bind_name(struct tn_heap_server *s)
+static void file_name(const struct tn_heap_server *s, const char *ending, char out[TN_HEAP_NAME_MAX + 8])
 {
-	struct sockaddr_un address;
-	socklen_t len = tn_heap_address(s->heap->name, &address);
-	int rc = 0;
+	snprintf(out, TN_HEAP_NAME_MAX + 8, "%s.%s", s->heap->name, ending);
+}
 
+static void close_lock(struct tn_heap_server *s)
+{
+	tn_fork_unwatch(&s->forked_lock);
+	if (s->lock >= 0)
+		close(s->lock);
+	s->lock = -1;
+	s->forked_lock = (struct tn_fork_fd){0};
+}
+
+/* The name is this process's while it has the lock. 0, -EBUSY, -EAGAIN: the file was removed meanwhile by the last one who had it. */
+static int try_lock(struct tn_heap_server *s, const char *name)
+{
+	struct stat locked, there;
+
+	tn_fork_lock();
+	s->lock = tn_above_streams(openat(s->directory, name, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
+	if (s->lock >= 0)
+		tn_fork_watch(&s->forked_lock, s->lock);
+	tn_fork_unlock();
+	if (s->lock < 0 || flock(s->lock, LOCK_EX | LOCK_NB))
+		return s->lock >= 0 && errno == EWOULDBLOCK ? tn_fail(-EBUSY, "heap %s has a master already", s->heap->name)
+							    : tn_fail(-errno, "the lock of heap %s: %s", s->heap->name, strerror(errno));
+	if (fstat(s->lock, &locked) || fstatat(s->directory, name, &there, AT_SYMLINK_NOFOLLOW) || locked.st_ino != there.st_ino)
+		return -EAGAIN;
+	s->locked = true;
+	return 0;
+}
+
+static int take_name(struct tn_heap_server *s)
+{
+	char lock[TN_HEAP_NAME_MAX + 8], sock[TN_HEAP_NAME_MAX + 8];
+	struct sockaddr_un address;
+	socklen_t len;
+	int rc = tn_heap_directory_open(&s->directory);
+
+	if (rc)
+		return rc;
+	file_name(s, "lock", lock);
+	file_name(s, "sock", sock);
+	while ((rc = try_lock(s, lock)) == -EAGAIN)
+		close_lock(s);
+	if (rc)
+		return rc;
+	unlinkat(s->directory, sock, 0); /* of a master that was killed */
+	len = tn_heap_address(s->directory, s->heap->name, &address);
 	tn_fork_lock();
 	s->sock = tn_above_streams(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 	if (s->sock >= 0)
-		tn_fork_watch(&s->forked, s->sock);
+		tn_fork_watch(&s->forked_sock, s->sock);
 	tn_fork_unlock();
 	if (s->sock < 0 || bind(s->sock, (struct sockaddr *)&address, len))
-		rc = errno == EADDRINUSE ? tn_fail(-EBUSY, "heap %s has a master already", s->heap->name)
-					 : tn_fail(-errno, "the socket of heap %s: %s", s->heap->name, strerror(errno));
-	return rc;
+		return tn_fail(-errno, "the socket of heap %s: %s", s->heap->name, strerror(errno));
+	return 0;
+}
+
+static void release_name(struct tn_heap_server *s)
+{
+	char name[TN_HEAP_NAME_MAX + 8];
+
+	tn_fork_unwatch(&s->forked_sock);
+	if (s->sock >= 0)
+		close(s->sock);
+	if (s->locked) {
+		file_name(s, "sock", name);
+		unlinkat(s->directory, name, 0);
+		file_name(s, "lock", name);
+		unlinkat(s->directory, name, 0);
+	}
+	close_lock(s);
+	if (s->directory >= 0)
+		close(s->directory);
 }
 
 /* The processes that have ranks already: another master has let them in. An error if it is not known whether one lives. */
@@ -335,33 +414,34 @@ static int find_processes(struct tn_heap_server *s)
 	int rc;
 
 	for (uint32_t r = 0; r < s->heap->ranks; r++) {
-		const struct tn_heap_member *m = &s->heap->memory.dir->member[r];
+		pid_t pid = tn_heap_pid_of(life_of(s, r));
 
-		if (m->alive != TN_HEAP_ALIVE || r == s->heap->rank)
+		if (r == s->heap->rank)
 			continue;
-		rc = open_process((pid_t)m->pid, m->start, &s->process[r]);
+		/* The last master let it in: it has not joined yet, and will not. */
+		tn_heap_life_move(&s->heap->memory, r, pid, TN_HEAP_JOINING, TN_HEAP_LEFT);
+		if (tn_heap_life_of(life_of(s, r)) != TN_HEAP_ALIVE)
+			continue;
+		rc = open_process(pid, s->heap->memory.dir->member[r].start, &s->process[r]);
 		if (rc && rc != -ESRCH)
-			return tn_fail(rc, "whether process %u, rank %u of heap %s, lives is not known: %s", m->pid, r, s->heap->name, strerror(-rc));
+			return tn_fail(rc, "whether process %d, rank %u of heap %s, lives is not known: %s", (int)pid, r, s->heap->name, strerror(-rc));
 	}
 	return 0;
 }
 
 static int start(struct tn_heap_server *s)
 {
-	uint64_t began = 0;
-	int rc = bind_name(s);
+	int rc = take_name(s);
 
 	if (rc == 0)
 		rc = find_processes(s);
-	if (rc == 0 && (rc = tn_heap_process_start(getpid(), &began)))
-		rc = tn_fail(rc, "/proc/%d/stat: %s", (int)getpid(), strerror(-rc));
 	if (rc == 0)
 		rc = tn_heap_master_create(&s->heap->memory, &s->master);
 	if (rc)
 		return rc;
 	s->heap->memory.dir->master = s->heap->rank;
-	if (s->heap->memory.dir->member[s->heap->rank].alive != TN_HEAP_ALIVE)
-		begin_life(s, s->heap->rank, getpid(), began);
+	if (tn_heap_life_of(life_of(s, s->heap->rank)) != TN_HEAP_ALIVE)
+		begin_life(s, s->heap->rank, getpid(), s->heap->start, TN_HEAP_ALIVE);
 	for (uint32_t r = 0; r < s->heap->ranks; r++)
 		tn_heap_ctl_of(&s->heap->memory, r)->epoch++;
 	s->stop = tn_above_streams(eventfd(0, EFD_CLOEXEC));
@@ -375,13 +455,11 @@ static void destroy(struct tn_heap_server *s)
 {
 	for (uint32_t i = 0; i < CALLERS_MAX; i++)
 		if (s->caller[i].sock)
-			hang_up(&s->caller[i]);
+			close(s->caller[i].sock);
 	for (uint32_t r = 0; r < TN_HEAP_RANKS_MAX; r++)
 		if (s->process[r] >= 0)
 			close(s->process[r]);
-	tn_fork_unwatch(&s->forked);
-	if (s->sock >= 0)
-		close(s->sock);
+	release_name(s);
 	if (s->stop >= 0)
 		close(s->stop);
 	tn_heap_master_destroy(s->master);
@@ -396,7 +474,7 @@ int tn_heap_serve(struct tn_heap *heap, struct tn_heap_server **out)
 	if (!s)
 		return tn_fail(-ENOMEM, "no memory for the master of heap %s", heap->name);
 	s->heap = heap;
-	s->sock = s->stop = -1;
+	s->directory = s->lock = s->sock = s->stop = -1;
 	for (uint32_t r = 0; r < TN_HEAP_RANKS_MAX; r++)
 		s->process[r] = -1;
 	rc = start(s);
