@@ -68,6 +68,12 @@ static inline void tn_heap_opts_init(struct tn_heap_opts *opts)
 	tn_heap_opts_init_sized(opts, sizeof(*opts));
 }
 
+/** struct tn_heap_name - what a header says of a key: xxhash64, and the digest that readers compare. For kernels that write headers by themselves */
+struct tn_heap_name {
+	uint64_t hash;
+	uint64_t digest[2];
+};
+
 /** struct tn_heap_meta - where a READY object lies; the epoch names it among all that the slot ever holds */
 struct tn_heap_meta {
 	uint64_t key_hash;
@@ -233,6 +239,9 @@ TN_API int tn_heap_evict_until_below(struct tn_heap *heap, uint32_t percent);
 
 /** tn_heap_stats_get - counters of a rank; @out->size is set by the caller. Any thread. Return: 0, -EINVAL. */
 TN_API int tn_heap_stats_get(struct tn_heap *heap, uint32_t rank, struct tn_heap_stats *out);
+
+/** tn_heap_name_of - what a header says of a key of @key_bytes bytes. Any thread. Return: 0 and *out; -EINVAL (a key of 0 bytes). */
+TN_API int tn_heap_name_of(const void *key, size_t key_bytes, struct tn_heap_name *out);
 
 /** tn_heap_ptr - this process's address of an offset in a rank's heap. Any thread. NULL: there is no such rank or offset. */
 TN_API void *tn_heap_ptr(struct tn_heap *heap, uint32_t rank, uint64_t offset);

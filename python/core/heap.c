@@ -273,6 +273,20 @@ static PyObject *heap_release(PyObject *object, PyObject *tuple)
 	return done(rc);
 }
 
+static PyObject *heap_name(PyObject *nothing, PyObject *args)
+{
+	struct tn_heap_name name;
+	Py_ssize_t n;
+	const char *key;
+	int rc;
+
+	if (!PyArg_ParseTuple(args, "y#", &key, &n))
+		return NULL;
+	rc = tn_heap_name_of(key, (size_t)n, &name);
+	return rc ? tn_py_raise(rc)
+		  : Py_BuildValue("KKK", (unsigned long long)name.hash, (unsigned long long)name.digest[0], (unsigned long long)name.digest[1]);
+}
+
 static PyObject *heap_remove(PyObject *object, PyObject *args)
 {
 	struct heap *self = (struct heap *)object;
@@ -469,6 +483,7 @@ static PyMethodDef methods[] = {
 	{"location", heap_location, METH_VARARGS, "location(key)\n--\n\nA tuple as ObjMeta."},
 	{"hold", heap_hold, METH_VARARGS, "hold(key)\n--\n\nlocation, with a lease until release."},
 	{"release", heap_release, METH_O, "release(meta)\n--\n\nThe lease ends."},
+	{"name", heap_name, METH_VARARGS | METH_STATIC, "name(key)\n--\n\nWhat a header says of a key: hash, and digest in two words."},
 	{"remove", heap_remove, METH_VARARGS, "remove(key)\n--\n\nThe object goes."},
 	{"evict", heap_evict, METH_VARARGS, "evict(percent)\n--\n\nObjects that were evicted."},
 	{"take_over", heap_take_over, METH_NOARGS, "take_over()\n--\n\nThis rank becomes the master."},

@@ -115,7 +115,7 @@ int tn_heap_take_over(struct tn_heap *heap)
 
 /* ---- small things ----------------------------------------------------------------------------------------------- */
 
-static int name_of(const void *key, size_t key_bytes, struct tn_heap_name *out)
+int tn_heap_name_of(const void *key, size_t key_bytes, struct tn_heap_name *out)
 {
 	const struct tn_secret no_secret = {{0, 0}};
 	const struct tn_key start = {{0, 0}};
@@ -173,7 +173,7 @@ int tn_heap_open_for_write(struct tn_heap *heap, const void *key, size_t key_byt
 	struct tn_heap_ask ask = {.op = TN_HEAP_OPEN, .want = {.bytes = bytes, .owner = owner, .flags = flags}};
 	struct tn_heap_told told;
 	uint32_t slot;
-	int rc = name_of(key, key_bytes, &ask.want.name);
+	int rc = tn_heap_name_of(key, key_bytes, &ask.want.name);
 
 	if (rc)
 		return rc;
@@ -216,7 +216,7 @@ int tn_heap_reserve(struct tn_heap *heap, const void *key, size_t key_bytes, uin
 	struct tn_heap_found found;
 	struct tn_heap_name name;
 	struct tn_heap_slot *s;
-	int rc = name_of(key, key_bytes, &name);
+	int rc = tn_heap_name_of(key, key_bytes, &name);
 
 	if (rc)
 		return rc;
@@ -330,7 +330,7 @@ static struct tn_heap_meta meta_of(const struct tn_heap *heap, const struct tn_h
 static int find(struct tn_heap *heap, const void *key, size_t key_bytes, struct tn_heap_found *out)
 {
 	struct tn_heap_name name;
-	int rc = name_of(key, key_bytes, &name);
+	int rc = tn_heap_name_of(key, key_bytes, &name);
 
 	if (rc == 0)
 		rc = tn_heap_find(&heap->memory, &name, out);
@@ -432,7 +432,7 @@ int tn_heap_remove(struct tn_heap *heap, const void *key, size_t key_bytes)
 {
 	struct tn_heap_ask ask = {.op = TN_HEAP_REMOVE};
 	struct tn_heap_told told;
-	int rc = name_of(key, key_bytes, &ask.want.name);
+	int rc = tn_heap_name_of(key, key_bytes, &ask.want.name);
 
 	return rc ? rc : tn_heap_request(heap, &ask, &told);
 }

@@ -90,11 +90,6 @@ int tn_heap_memory_map(uint32_t ranks, const int *fds, struct tn_heap_memory *ou
 /* Zeroed memory is ignored. */
 void tn_heap_memory_drop(struct tn_heap_memory *m);
 
-struct tn_heap_name {
-	uint64_t hash;
-	uint64_t digest[2];
-};
-
 /* All of a header but its word and its place; the slot is the caller's. */
 void tn_heap_describe(struct tn_heap_slot *s, const struct tn_heap_name *name, uint64_t bytes, uint32_t page_bytes, uint32_t flags);
 

@@ -30,6 +30,7 @@ from .. import _core
 
 ANY = 0xFFFFFFFF
 PIN = 1
+CTL_PAGE_BYTES = 164  # heap_layout.h: offset of page_bytes in a control block
 
 
 class WritePlan(NamedTuple):
@@ -90,6 +91,7 @@ class NanoKVCache:
         self._heap = _core.Heap(f'nano-{name}-{NanoKVCache._made}', self.world_size, self.rank, heap_bytes=heap_bytes, page_bytes=page_bytes,
                                 master_rank=master_rank)
         NanoKVCache._made += 1
+        self.page_bytes = int.from_bytes(self._heap.view(self.rank, CTL_PAGE_BYTES, 4, True), 'little')  # the master's
         self._plans: dict[bytes, WritePlan] = {}
 
     def put(self, key: str | bytes, tensor: Any, *, preferred_segment: int | None = None) -> None:
@@ -154,6 +156,11 @@ class NanoKVCache:
                 view.release()
             finally:
                 self._heap.release(meta)
+
+    @staticmethod
+    def name(key: str | bytes) -> tuple[int, int, int]:
+        """What the header of an object says of its key: hash, and digest in two words."""
+        return _core.Heap.name(_key(key))
 
     def stats(self, rank: int | None = None) -> dict[str, int]:
         """Counters of a rank, by default of this one (docs/heap.md)."""

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tenuto.heap.kernels: under Triton's interpreter on the heap of several processes, and compiled for a GPU that is not here."""
+import errno
+import importlib.util
+import os
+import subprocess
+import sys
+import time
+import unittest
+from unittest import mock
+
+import case
+
+import tenuto
+from tenuto import heap
+
+MISSING = [m for m in ('torch', 'triton') if importlib.util.find_spec(m) is None]
+if not MISSING:
+    import torch
+
+# Rank 1: each kernel into the heap of rank 0.
+PRODUCER = '''
+import torch
+from tenuto.heap import NanoKVCache, kernels
+with NanoKVCache(1 << 20, page_bytes=4096) as cache:
+    values = (torch.arange(2 * 40 * 16) % 251).float().view(40, 2, 16).transpose(0, 1)     # rows that do not follow each other
+    plan = cache.open_for_write('written', values.numel() * 2 + 6, preferred_segment=0)
+    kernels.write(cache, plan, values, dtype=torch.bfloat16)
+    kernels.write(cache, plan, torch.tensor([1, 2, 3], dtype=torch.int16), offset=values.numel() * 2)
+    kernels.commit(cache, 'written')
+    some = torch.arange(5001, dtype=torch.uint8)
+    plan = cache.open_for_write('copied', 5001, preferred_segment=0)
+    kernels.copy(cache, plan, some)
+    kernels.commit(cache, 'copied')
+    for key in 'abc':
+        cache.put(key, bytes(8192), preferred_segment=0)
+    for key in 'abc':
+        cache.remove(key)
+    assert kernels.put(cache, 'put', torch.arange(1000, dtype=torch.int64), preferred_segment=0)
+    assert kernels.put(cache, 'put', torch.zeros(1000, dtype=torch.int64), preferred_segment=0)    # the second one of the key
+    assert not kernels.put(cache, 'too large', torch.zeros(1 << 16, dtype=torch.uint8), preferred_segment=0)
+    into = torch.zeros(600, dtype=torch.int64)
+    assert kernels.read(cache, 'of 0', into) == 4800
+    assert torch.equal(into, torch.arange(600))
+'''
+
+# Ranks 1 and 2: at once into the heap of rank 0, without the master.
+RIVAL = '''
+import torch
+from tenuto.heap import NanoKVCache, kernels
+with NanoKVCache(1 << 20, page_bytes=4096) as cache:
+    for i in range(40):
+        assert kernels.put(cache, f'{cache.rank} {i}', torch.full((512,), 1000 * cache.rank + i), preferred_segment=0), i
+'''
+
+# Compiled without a GPU; prints the PTX of all kernels.
+COMPILED = '''
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from tenuto.heap import kernels as k
+TYPES = {'values': '*fp32', 'source': '*i64', 'into': '*i64', 'name': '*i64', 'heap_bases': '*i64', 'result': '*i32', 'invalid': '*i32', 'rank': 'i32',
+         'dst_rank': 'i32', 'owner': 'i32', 'size_class': 'i32', 'n_pages': 'i32'}
+for kernel in (k.write_kernel, k.copy_kernel, k.commit_kernel, k.read_kernel, k.put_kernel):
+    constants = {n: {'TYPE': triton.language.bfloat16, 'BLOCK': 1024}[n] for n in kernel.arg_names if n.isupper()}
+    signature = {n: 'constexpr' if n in constants else TYPES.get(n, 'i64') for n in kernel.arg_names}
+    done = triton.compile(ASTSource(kernel, signature, constants), target=GPUTarget('cuda', 90, 32))
+    print('KERNEL', kernel.fn.__name__)
+    print(done.asm['ptx'])
+'''
+
+
+@unittest.skipIf(MISSING, f'{" and ".join(MISSING)} missing: pip install torch triton')
+class Kernels(unittest.TestCase):
+    @property
+    def kernels(self):
+        from tenuto.heap import kernels
+        return kernels
+
+    def env(self, rank, size=2):
+        return {'RANK': str(rank), 'WORLD_SIZE': str(size), 'MASTER_PORT': str(os.getpid()), 'TORCHELASTIC_RUN_ID': self.id(), 'TRITON_INTERPRET': '1'}
+
+    def python(self, code, rank, size=2):
+        child = subprocess.Popen([sys.executable, '-P', '-c', code], env={**os.environ, **self.env(rank, size)})
+        self.addCleanup(child.kill)
+        return child
+
+    def cache(self, size=2):
+        heap.NanoKVCache._made = 0
+        with mock.patch.dict(os.environ, self.env(0, size)):
+            cache = heap.NanoKVCache(1 << 20, page_bytes=4096)
+        self.addCleanup(cache.close)
+        return cache
+
+    def wait_for(self, what):
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            try:
+                return what()
+            except (tenuto.NotFound, tenuto.Again):
+                time.sleep(.01)
+        raise AssertionError('it does not come')
+
+    def test_what_kernels_of_one_process_write_another_reads(self):
+        cache = self.cache()
+        cache.put('of 0', torch.arange(600), preferred_segment=0)
+        child = self.python(PRODUCER, 1)
+        written = self.wait_for(lambda: cache.get('written'))
+        values = (torch.arange(2 * 40 * 16) % 251).float().view(40, 2, 16).transpose(0, 1).to(torch.bfloat16)
+        self.assertTrue(torch.equal(written[:-6].view(torch.bfloat16).view(2, 40, 16), values))
+        self.assertEqual(written[-6:].view(torch.int16).tolist(), [1, 2, 3])
+        copied = self.wait_for(lambda: cache.get('copied'))
+        self.assertTrue(torch.equal(copied, torch.arange(5001, dtype=torch.uint8)))
+        self.assertEqual(child.wait(60), 0)
+        put = self.wait_for(lambda: cache.get('put'))
+        self.assertTrue(torch.equal(put.view(torch.int64), torch.arange(1000)))
+        deadline = time.monotonic() + 20
+        while cache.stats()['ready_count'] != 4 and time.monotonic() < deadline:
+            time.sleep(.01)
+        self.assertEqual(cache.stats()['ready_count'], 4)  # the second object of a key went
+        self.assertTrue(torch.equal(cache.get('put').view(torch.int64), torch.arange(1000)))
+        self.assertEqual(cache.stats()['ann_ring_depth'], 0)
+
+    def test_kernels_of_several_processes_never_claim_the_same_extent(self):
+        cache = self.cache(3)
+        for i in range(100):  # free extents
+            cache.put(f'{i}', bytes(4096), preferred_segment=0)
+        self.assertEqual(cache.evict_until_below(0), 100)
+        children = [self.python(RIVAL, rank, 3) for rank in (1, 2)]
+        self.assertEqual([child.wait(60) for child in children], [0, 0])
+        for rank in (1, 2):
+            for i in range(40):
+                found = self.wait_for(lambda: cache.get(f'{rank} {i}'))
+                self.assertEqual(set(found.view(torch.int64).tolist()), {1000 * rank + i})
+        self.assertEqual((cache.stats()['ready_count'], cache.stats()['heap_used']), (80, 80 * 4096))
+
+    def test_what_is_wrong_is_refused(self):
+        cache = self.cache(1)
+        values = torch.zeros(4, 8)
+        plan = cache.open_for_write('a', values.nbytes)
+        self.assertRaisesRegex(ValueError, '128 bytes at offset 4', self.kernels.write, cache, plan, values, offset=4)
+        self.assertRaisesRegex(ValueError, 'stride 1', self.kernels.write, cache, plan, values.t())
+        self.assertRaisesRegex(ValueError, 'contiguous', self.kernels.copy, cache, plan, values.t())
+        self.assertRaisesRegex(ValueError, 'rank 1', self.kernels.put, cache, 'b', values, preferred_segment=1)
+        cache.abandon('a')
+        cache._plans[b'a'] = plan
+        with self.assertRaises(tenuto.Error) as caught:
+            self.kernels.commit(cache, 'a')
+        self.assertEqual(caught.exception.errno, errno.ESTALE)
+        self.assertRaises(tenuto.NotFound, cache.get, 'a')
+        cache.put('long', bytes(100))
+        self.assertRaisesRegex(ValueError, '100 bytes, the tensor 8', self.kernels.read, cache, 'long', torch.zeros(8, dtype=torch.uint8))
+        self.assertEqual(cache.stats()['leases'], 0)
+
+    def test_kernels_compile_for_a_gpu_with_the_orders_that_the_heap_needs(self):
+        done = subprocess.run([sys.executable, '-P', '-c', COMPILED], capture_output=True, text=True, timeout=120,
+                              env={k: v for k, v in os.environ.items() if k != 'TRITON_INTERPRET'})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        ptx = dict(part.split('\n', 1) for part in done.stdout.split('KERNEL ')[1:])
+        self.assertIn('atom.global.release.sys.cas.b64', ptx['commit_kernel'])
+        self.assertIn('ld.global.cg', ptx['copy_kernel'])
+        self.assertIn('st.global.cg', ptx['copy_kernel'])
+        self.assertIn('atom.global.sys.acq_rel.add.u64', ptx['read_kernel'])
+        self.assertIn('atom.global.acq_rel.sys.cas.b64', ptx['put_kernel'])
+        self.assertNotIn('exch.b64', ptx['commit_kernel'])  # READY is never an exchange
+
+
+if __name__ == '__main__':
+    os.environ['TRITON_INTERPRET'] = '1'  # before triton is imported
+    case.main(__name__)
