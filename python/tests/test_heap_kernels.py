@@ -134,6 +134,16 @@ class Kernels(unittest.TestCase):
                 self.assertEqual(set(found.view(torch.int64).tolist()), {1000 * rank + i})
         self.assertEqual((cache.stats()['ready_count'], cache.stats()['heap_used']), (80, 80 * 4096))
 
+    @unittest.skipIf(importlib.util.find_spec('iris') is None, 'iris missing: pip install tokenspeed-iris')
+    def test_functions_of_iris_work_on_the_same_heap_bases(self):
+        cache = self.cache()
+        cache.put('of 0', torch.arange(600), preferred_segment=0)
+        script = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'heap_iris.py')
+        child = subprocess.Popen([sys.executable, script], env={**os.environ, **self.env(1)})
+        self.addCleanup(child.kill)
+        self.assertTrue(torch.equal(self.wait_for(lambda: cache.get('doubled')).view(torch.int64), torch.arange(0, 1200, 2)))
+        self.assertEqual(child.wait(60), 0)
+
     def test_what_is_wrong_is_refused(self):
         cache = self.cache(1)
         values = torch.zeros(4, 8)
