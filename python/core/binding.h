@@ -144,6 +144,10 @@ PyObject *tn_py_raise(long rc);
 /** tn_py_raise_text - the same with a text of ours. Return: NULL */
 PyObject *tn_py_raise_text(int rc, const char *text);
 
+/* memory.c */
+/** tn_py_open_driver - the driver of a name; may take seconds: the device's library starts. Return: false with an exception */
+bool tn_py_open_driver(const char *name, const struct tn_device_driver **driver);
+
 /* values.c */
 /** tn_py_now_ns - CLOCK_MONOTONIC */
 uint64_t tn_py_now_ns(void);

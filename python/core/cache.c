@@ -125,22 +125,6 @@ static void log_line(void *arg, enum tn_log_level level, const char *where, cons
 	PyGILState_Release(state);
 }
 
-/* By its name, as tn_device_driver_open has it. False: with an exception. */
-static bool driver_from(PyObject *name, struct tn_cache_opts *opts)
-{
-	const char *text = PyUnicode_AsUTF8AndSize(name, NULL);
-	int rc;
-
-	if (!text)
-		return false;
-	Py_BEGIN_ALLOW_THREADS
-	rc = tn_device_driver_open(text, &opts->device_tier.driver);
-	Py_END_ALLOW_THREADS
-	if (rc)
-		tn_py_raise(rc);
-	return rc == 0;
-}
-
 /* Keywords that are not plain numbers or texts. Return: how many; -1 with an exception. */
 static Py_ssize_t objects_from(PyObject *kw, struct tn_cache_opts *opts, struct tn_py_cache *self)
 {
@@ -166,8 +150,12 @@ static Py_ssize_t objects_from(PyObject *kw, struct tn_cache_opts *opts, struct 
 		}
 		opts->geometry = &((struct tn_py_geometry *)geometry)->g;
 	}
-	if (driver && driver != Py_None && !driver_from(driver, opts))
-		return -1;
+	if (driver && driver != Py_None) {
+		const char *text = PyUnicode_AsUTF8AndSize(driver, NULL);
+
+		if (!text || !tn_py_open_driver(text, &opts->device_tier.driver))
+			return -1;
+	}
 	return (log != NULL) + (level != NULL) + (geometry != NULL) + (driver != NULL);
 }
 

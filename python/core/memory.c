@@ -56,15 +56,13 @@ static PyObject *views_from(PyObject *from)
 	return tuple;
 }
 
-/* May take seconds: the device's library starts. */
-static bool open_driver(const char *name, struct tn_memory_desc *desc)
+bool tn_py_open_driver(const char *name, const struct tn_device_driver **driver)
 {
 	int rc;
 
 	Py_BEGIN_ALLOW_THREADS;
-	rc = tn_device_driver_open(name, &desc->driver);
+	rc = tn_device_driver_open(name, driver);
 	Py_END_ALLOW_THREADS;
-	desc->kind = TN_MEMORY_DEVICE;
 	if (rc)
 		tn_py_raise(rc);
 	return rc == 0;
@@ -83,7 +81,8 @@ static PyObject *memory_new(PyTypeObject *type, PyObject *args, PyObject *kw)
 	if (!PyArg_ParseTupleAndKeywords(args, kw, "O!OO|Kz", names, tn_py_cache_type, &cache, &ranges, &views, &stage_bytes, &driver))
 		return NULL;
 	tn_memory_desc_init(&desc);
-	if (driver && !open_driver(driver, &desc))
+	desc.kind = driver ? TN_MEMORY_DEVICE : desc.kind;
+	if (driver && !tn_py_open_driver(driver, &desc.driver))
 		return NULL;
 	self = tn_py_new(type);
 	if (!self)

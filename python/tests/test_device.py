@@ -69,6 +69,17 @@ class Device(Case):
         arrays = CudaArray(address, (PAGES, LAYERS, 2, *PAGE_SHAPE), (step, 2 * PAGE, PAGE, 32, 16, 2), device=0)
         self.goes_and_comes(self.open(host_bytes=16 << 20), arrays, 'nlp', address)
 
+    def test_a_device_tier(self):
+        address = self.device.allocate(WHOLE)
+        array = CudaArray(address, (LAYERS, 2, PAGES, *PAGE_SHAPE), device=0)
+        cache = self.open(host_bytes=16 << 20, device_bytes=1 << 20, device_driver='soft', device=0)
+        self.goes_and_comes(cache, array, 'lpn', address)
+        self.assertEqual(cache.stats()['loaded_device_bytes'], WHOLE)
+        with self.assertRaisesRegex(tenuto.Error, 'there is no driver'):
+            tenuto.Cache(host_bytes=16 << 20, device_bytes=1 << 20)
+        with self.assertRaisesRegex(tenuto.Error, 'on device 77'):
+            tenuto.Cache(host_bytes=16 << 20, device_bytes=1 << 20, device_driver='soft', device=77)
+
     def test_an_address(self):
         address = self.device.allocate(WHOLE)
         array = tenuto.strided(address, (LAYERS, 2, PAGES, *PAGE_SHAPE), None, 2, device=0)

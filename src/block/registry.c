@@ -93,7 +93,7 @@ uint32_t tn_registry_count(const struct tn_registry *reg)
 uint64_t tn_registry_bytes(const struct tn_registry *reg)
 {
 	return sizeof(*reg) + records_bytes(reg->max_blocks) + chains_bytes(reg->max_blocks) +
-	       buckets_bytes(reg->nbuckets);
+	       buckets_bytes(reg->nbuckets) + (reg->device_slot ? device_slots_bytes(reg->max_blocks) : 0);
 }
 
 /* ---- the table ------------------------------------------------------------------------------- */

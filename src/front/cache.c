@@ -68,12 +68,14 @@ static int check_instance(const char *name)
 /* Whether the driver has such a device is its own to say, once it is asked for memory. */
 static int check_device_tier(const struct tn_cache_opts *o)
 {
-	int rc = o->device_tier.bytes ? tn_device_check(o->device_tier.driver) : 0;
+	int rc = 0;
 
-	rc = rc ? rc : range("device_tier.bytes", o->device_tier.bytes, 0, 1ull << 46);
-	if (rc == 0 && o->device_tier.bytes && o->ndirs == 0 && o->host_bytes == 0)
-		return tn_fail(-EINVAL, "device_tier.bytes %llu: above neither directories nor host_bytes; give one of them", (unsigned long long)o->device_tier.bytes);
-	return rc;
+	if (o->device_tier.bytes && !o->device_tier.driver)
+		return tn_fail(-ENOTSUP, "device_tier.bytes %llu: there is no driver; name one that allocates and copies (tenuto/device_memory.h)",
+			       (unsigned long long)o->device_tier.bytes);
+	if (o->device_tier.bytes)
+		rc = tn_device_check(o->device_tier.driver);
+	return rc ? rc : range("device_tier.bytes", o->device_tier.bytes, 0, 1ull << 46);
 }
 
 /* Replaces zeros by their defaults and checks the rest. */
