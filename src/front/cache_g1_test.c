@@ -28,6 +28,7 @@ struct world {
 	struct tn_soft_device *device;
 	struct tn_soft_device_stats before;
 	uint32_t device_blocks; /* of the device tier; 0: all that a test has */
+	uint32_t executors;
 };
 
 static uint64_t block_bytes(const struct world *w)
@@ -48,6 +49,7 @@ static void up(struct world *w, void **state)
 	w->r.o.npages = NPAGES;
 	w->r.o.device = true;
 	w->r.o.soft_device = w->device;
+	w->r.o.cache.executors = w->executors;
 	w->r.o.cache.device_tier.driver = tn_soft_device_driver(w->device);
 	w->r.o.cache.device_tier.bytes = (w->device_blocks ? w->device_blocks : 4 * BLOCKS) * block_bytes(w);
 	rig_must_open(&w->r);
@@ -559,7 +561,7 @@ static void disturb(struct world *w, struct tn_rng *rng, uint64_t *pin)
 static void any_mixture_loads_right_bytes_and_loses_no_slot(void **state)
 {
 	uint32_t rounds = tn_test_soak() ? 20000 : 300, lost_at;
-	struct world w = {.device_blocks = 14};
+	struct world w = {.device_blocks = 14, .executors = ((const struct form *)*state)->host_bytes ? 2 : 0};
 	struct rig_space host;
 	struct lane lane[LANES] = {{NULL}};
 	uint64_t pin = 0;
