@@ -12,13 +12,14 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/uio.h>
 #include <tenuto/error.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-#define TN_DEVICE_FILE_ABI 1u
+#define TN_DEVICE_FILE_ABI 2u
 
 /** File offset, address and length of a transfer are multiples of it. */
 #define TN_DEVICE_FILE_ALIGN 4096u
@@ -26,8 +27,14 @@ extern "C" {
 /** Most files that are registered at once. */
 #define TN_DEVICE_FILES_MAX 256u
 
+/** Most streams of a queue. */
+#define TN_DEVICE_FILE_STREAMS_MAX 64u
+
 /** A registered file. */
 struct tn_device_file;
+
+/** Transfers that wait for one of a number of streams. A stream is a thread that asks the library. */
+struct tn_device_file_queue;
 
 /** What moves the bytes. */
 enum tn_device_file_way {
@@ -42,6 +49,44 @@ struct tn_device_file_properties {
 	uint32_t version;      /**< of the library: 1000 * major + 10 * minor; 0: not known */
 	uint32_t module_major; /**< version of the kernel module; 0: it is not loaded */
 	uint32_t module_minor;
+};
+
+/** How the streams of a queue ask the library. */
+enum tn_device_file_calls {
+	TN_DEVICE_FILE_SYNC,  /**< for one piece at a time, and wait for it */
+	TN_DEVICE_FILE_BATCH, /**< for several pieces in one call, and wait for all of them */
+	TN_DEVICE_FILE_ASYNC, /**< for several pieces in the order of a stream of the device, and wait for that stream */
+};
+
+/**
+ * struct tn_device_file_transfer - bytes of a file that follow each other, and the pieces of device memory that they go to or come from
+ * @file:    registered, until done
+ * @piece:   addresses of the device, and bytes; each is a multiple of TN_DEVICE_FILE_ALIGN, as @offset is. The array lives until done
+ * @npieces: at least 1
+ * @write:   0: from the file; 1: to the file
+ * @offset:  of the first byte in the file
+ * @done:    called once, when no byte moves any more, from a thread of the queue's. The transfer is the caller's again, and may be gone when it returns
+ * @arg:     the caller's own
+ * @status:  out: 0: every byte was moved; else as read and write return; @detail: out: as theirs
+ * @began_ns: out: when the library was asked for the first piece (CLOCK_MONOTONIC)
+ * @queue:   the queue's own
+ */
+struct tn_device_file_transfer {
+	struct tn_device_file *file;
+	const struct iovec *piece;
+	uint32_t npieces;
+	uint32_t write;
+	uint64_t offset;
+	void (*done)(struct tn_device_file_transfer *transfer);
+	void *arg;
+	int status;
+	char detail[160];
+	uint64_t began_ns;
+	struct {
+		struct tn_device_file_transfer *next;
+		uint64_t moved;
+		uint32_t begun, under_way;
+	} queue;
 };
 
 /**
@@ -62,6 +107,9 @@ struct tn_device_file_properties {
  * @cleanup:  closes the files that acquire has opened and nobody holds; how many are held
  * @read:     @bytes from @offset of the file to @address, all of them; returns when they are there. -ENOTSUP: not aligned, or not possible here
  * @write:    the other way
+ * @queue_create:  a queue with so many streams, 1 to TN_DEVICE_FILE_STREAMS_MAX. -ENOTSUP: the library lacks these calls; -EAGAIN: no thread
+ * @queue_destroy: nothing is under way; waits for the threads. No done is called any more
+ * @submit:   takes a transfer, and returns at once. Pieces of one transfer may move at the same time, and in any order
  */
 struct tn_device_file_ops {
 	size_t size;
@@ -77,6 +125,9 @@ struct tn_device_file_ops {
 	int (*cleanup)(void);
 	int (*read)(struct tn_device_file *file, void *address, uint64_t bytes, uint64_t offset, char *detail, size_t detail_bytes);
 	int (*write)(struct tn_device_file *file, const void *address, uint64_t bytes, uint64_t offset, char *detail, size_t detail_bytes);
+	int (*queue_create)(enum tn_device_file_calls calls, uint32_t streams, struct tn_device_file_queue **out, char *detail, size_t detail_bytes);
+	void (*queue_destroy)(struct tn_device_file_queue *queue);
+	void (*submit)(struct tn_device_file_queue *queue, struct tn_device_file_transfer *transfer);
 };
 
 /**

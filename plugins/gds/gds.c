@@ -1,21 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * libtenuto_gds.so: bytes between files and a GPU's memory by cuFile (GPUDirect Storage). Synchronous calls; their callers are threads that may wait.
+ * libtenuto_gds.so: bytes between files and a GPU's memory by cuFile (GPUDirect Storage). Synchronous calls, whose callers are
+ * threads that may wait, and queues (queue.h).
  *
  * No memory is registered with the library (cuFileBufRegister): it takes any device pointer.
  */
-#include <errno.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <string.h>
-
 #include <tenuto/device_file.h>
 #include <tenuto/plugin.h>
 
-#include "context.h"
 #include "cufile.h"
 #include "driver.h"
 #include "file.h"
+#include "queue.h"
+#include "transfer.h"
 
 static int describe(struct tn_device_file_properties *out, char *detail, size_t detail_bytes)
 {
@@ -42,65 +39,14 @@ static int describe(struct tn_device_file_properties *out, char *detail, size_t 
 	return 0;
 }
 
-/* Whether the library may be asked: 0, -ENOTSUP, -EINVAL. */
-static int check_transfer(const void *address, uint64_t bytes, uint64_t offset, char *detail, size_t detail_bytes)
-{
-	if (bytes > INT64_MAX || offset > INT64_MAX - bytes) {
-		snprintf(detail, detail_bytes, "%llu bytes at %llu of a file: it cannot be so long", (unsigned long long)bytes, (unsigned long long)offset);
-		return -EINVAL;
-	}
-	if (((uintptr_t)address | bytes | offset) % TN_DEVICE_FILE_ALIGN == 0)
-		return 0;
-	snprintf(detail, detail_bytes, "%llu bytes at %llu of the file, address %p: only multiples of %u go without host memory",
-		 (unsigned long long)bytes, (unsigned long long)offset, address, TN_DEVICE_FILE_ALIGN);
-	return -ENOTSUP;
-}
-
-/* n: what the library returned; err: errno then. */
-static int check_ended(const char *call, ssize_t n, int err, uint64_t bytes, uint64_t offset, char *detail, size_t detail_bytes)
-{
-	if (n >= 0 && (uint64_t)n == bytes)
-		return 0;
-	if (n < -1)
-		return cufile_fail(call, n < -INT32_MAX ? 0 : (int)-n, 0, detail, detail_bytes);
-	if (n == -1)
-		snprintf(detail, detail_bytes, "%s: %llu bytes at %llu: %s", call, (unsigned long long)bytes, (unsigned long long)offset, strerror(err));
-	else
-		snprintf(detail, detail_bytes, "%s: %zd of %llu bytes at %llu: a short transfer counts as none", call, n, (unsigned long long)bytes,
-			 (unsigned long long)offset);
-	return n == -1 && err > 0 ? -err : -EIO;
-}
-
-/* written: bytes that go to the file; else read: where those of the file go. */
-static int transfer(struct tn_device_file *file, void *read, const void *written, uint64_t bytes, uint64_t offset, char *detail, size_t detail_bytes)
-{
-	const void *address = read ? read : written;
-	int rc = check_transfer(address, bytes, offset, detail, detail_bytes), err;
-	bool entered;
-	ssize_t n;
-
-	if (rc || bytes == 0)
-		return rc;
-	entered = gds_context_enter(address);
-	errno = 0;
-	if (read)
-		n = gds_library()->read(gds_file_handle(file), read, bytes, (off_t)offset, 0);
-	else
-		n = gds_library()->write(gds_file_handle(file), written, bytes, (off_t)offset, 0);
-	err = errno;
-	if (entered)
-		gds_context_leave();
-	return check_ended(read ? "cuFileRead" : "cuFileWrite", n, err, bytes, offset, detail, detail_bytes);
-}
-
 static int read_file(struct tn_device_file *file, void *address, uint64_t bytes, uint64_t offset, char *detail, size_t detail_bytes)
 {
-	return transfer(file, address, NULL, bytes, offset, detail, detail_bytes);
+	return gds_transfer(file, address, bytes, offset, 0, detail, detail_bytes);
 }
 
 static int write_file(struct tn_device_file *file, const void *address, uint64_t bytes, uint64_t offset, char *detail, size_t detail_bytes)
 {
-	return transfer(file, NULL, address, bytes, offset, detail, detail_bytes);
+	return gds_transfer(file, (void *)(uintptr_t)address, bytes, offset, 1, detail, detail_bytes);
 }
 
 static const struct tn_device_file_ops ops = {
@@ -116,6 +62,9 @@ static const struct tn_device_file_ops ops = {
 	.cleanup = gds_file_cleanup,
 	.read = read_file,
 	.write = write_file,
+	.queue_create = gds_queue_create,
+	.queue_destroy = gds_queue_destroy,
+	.submit = gds_queue_submit,
 };
 
 const struct tn_plugin tn_plugin = {

@@ -33,7 +33,8 @@ static int check_device_file(const struct tn_plugin *plugin, const char *path)
 	if (ops->abi != TN_DEVICE_FILE_ABI || ops->size != sizeof(*ops))
 		return tn_fail(-EPROTO, "'%s' has file calls of ABI %u, %zu bytes; this library has ABI %u, %zu bytes: take a plugin that was built for "
 			       "Tenuto %s", path, ops->abi, ops->size, TN_DEVICE_FILE_ABI, sizeof(*ops), tn_version());
-	if (!ops->start || !ops->describe || !ops->add || !ops->remove || !ops->acquire || !ops->release || !ops->cleanup || !ops->read || !ops->write)
+	if (!ops->start || !ops->describe || !ops->add || !ops->remove || !ops->acquire || !ops->release || !ops->cleanup || !ops->read || !ops->write ||
+	    !ops->queue_create || !ops->queue_destroy || !ops->submit)
 		return tn_fail(-EPROTO, "'%s' lacks a file call that is always there: tenuto/device_file.h lists them", path);
 	return 0;
 }

@@ -18,7 +18,7 @@
 
 #include "base/rng.h"
 #include "stub_cuda.h"
-#include "stub_cufile.h"
+#include "stub_rig.h"
 #include "tn_test.h"
 #include "tn_test_child.h"
 
@@ -27,7 +27,7 @@
 #define PATHS 400 /* more than TN_DEVICE_FILES_MAX, so that places change hands */
 #define TURNS 300
 
-static char top[PATH_MAX], built[PATH_MAX];
+static char top[PATH_MAX];
 static const struct tn_device_file_ops *gds;
 static struct stub_cufile *stub;
 static char detail[256];
@@ -213,9 +213,9 @@ static void a_library_that_lacks_a_call_is_told_with_the_call(void **state)
 	char dir[PATH_MAX], file[PATH_MAX], stub_file[PATH_MAX], both[2 * PATH_MAX];
 
 	assert_int_equal(mkdir(path_of("lacks", dir), 0755), 0);
-	snprintf(stub_file, sizeof(stub_file), "%.4000s/libcufile-lacks.so", built);
+	snprintf(stub_file, sizeof(stub_file), "%.4000s/libcufile-lacks.so", stub_rig_built());
 	assert_int_equal(symlink(stub_file, path_of("lacks/libcufile.so.0", file)), 0);
-	snprintf(both, sizeof(both), "%s:%s", dir, built); /* the stub itself needs that of CUDA, which lies there */
+	snprintf(both, sizeof(both), "%s:%s", dir, stub_rig_built()); /* the stub itself needs that of CUDA, which lies there */
 	assert_int_equal(start_with(both, "--lacks"), 0);
 }
 
@@ -564,31 +564,9 @@ static void many_threads_share_the_files(void **state)
 
 /* ---- */
 
-static int copy_plugin(void)
-{
-	char from[PATH_MAX], to[PATH_MAX], bytes[65536];
-	int in, out;
-	ssize_t n;
-
-	snprintf(from, sizeof(from), "%.4000s/../../plugins/gds/libtenuto_gds.so", built);
-	in = open(from, O_RDONLY | O_CLOEXEC);
-	out = open(path_of("libtenuto_gds.so", to), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
-	while ((n = read(in, bytes, sizeof(bytes))) > 0)
-		if (write(out, bytes, (size_t)n) != n)
-			return -1;
-	close(in);
-	close(out);
-	return n == 0 && fchmodat(AT_FDCWD, to, 0644, 0) == 0 ? 0 : -1;
-}
-
 static void the_driver_starts(void **state)
 {
 	assert_int_equal(start(60 * TN_TEST_SECOND), 0);
-}
-
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
-{
-	return remove(path);
 }
 
 static int run_all(void)
@@ -618,30 +596,16 @@ static int run_all(void)
 
 int main(int argc, char **argv)
 {
-	ssize_t n = readlink("/proc/self/exe", built, sizeof(built) - 1);
-	void *library;
 	int rc;
 
 	if (argc == 2)
 		return start_child(strcmp(argv[1], "--lacks") == 0);
-	if (n <= 0)
+	if (!stub_rig_built())
 		return tn_test_skip_all("no /proc");
-	if (!getenv("TN_GDS_STUB")) {
-		setenv("TN_GDS_STUB", "1", 1);
-		*strrchr(built, '/') = '\0';
-		setenv("LD_LIBRARY_PATH", built, 1);
-		execv("/proc/self/exe", argv);
+	stub = stub_rig_up(argv, top);
+	if (!stub || tn_device_file_open("gds", &gds))
 		return 1;
-	}
-	*strrchr(built, '/') = '\0';
-	library = dlopen("libcufile.so.0", RTLD_NOW);
-	stub = library ? dlsym(library, "stub_cufile") : NULL;
-	snprintf(top, sizeof(top), "/var/tmp/tn-gds-XXXXXX");
-	if (!stub || !mkdtemp(top) || chmod(top, 0755) || copy_plugin() || tn_plugin_path(top) || tn_device_file_open("gds", &gds)) {
-		fprintf(stderr, "%s\n", stub ? tn_error_last()->text : "no stub");
-		return 1;
-	}
 	rc = run_all();
-	nftw(top, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+	stub_rig_down(top);
 	return rc;
 }

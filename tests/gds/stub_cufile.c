@@ -80,8 +80,8 @@ static ssize_t refused(enum stub_call call)
 /* Where the bytes of an address are: those of the soft device are not where its address is. */
 static void *bytes_of(const void *address)
 {
-	void *soft = dlopen("libtenuto_soft.so", RTLD_NOW | RTLD_NOLOAD);
-	void *(*bytes)(const void *of) = NULL;
+	void *(*bytes)(const void *of) = __atomic_load_n(&stub_cufile.bytes_of, __ATOMIC_ACQUIRE);
+	void *soft = bytes ? NULL : dlopen("libtenuto_soft.so", RTLD_NOW | RTLD_NOLOAD);
 	void *found;
 
 	if (soft)

@@ -16,6 +16,7 @@ struct stub_cufile {
 	int registered;	       /* handles that are registered now */
 	int module_major;      /* what the properties say */
 	unsigned feature_flags;
+	void *(*bytes_of)(const void *address); /* where the process reaches the bytes of an address of a device; NULL: as libtenuto_soft.so says */
 };
 
 /* The stub exports it under this name. */
