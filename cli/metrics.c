@@ -84,6 +84,7 @@ static const struct statistic statistics[] = {
 	{"io_errors", "tenuto_io_errors_total", NULL, COUNTER, 0, "Requests to the disks that failed"},
 	{"bounced_objects", "tenuto_bounced_objects_total", NULL, COUNTER, 0,
 	 "Objects that went through a bounce buffer because of their alignment"},
+	{"direct_bytes", "tenuto_direct_bytes_total", NULL, COUNTER, 0, "Bytes that went straight between files and memory of devices"},
 	{"staged_bytes", "tenuto_staged_bytes_total", NULL, COUNTER, 0,
 	 "Bytes that were copied to and from pages in device memory, or, by attached processes, in memory that cannot be mapped"},
 	{"recovered_blocks", "tenuto_recovered_blocks", NULL, GAUGE, 0, "Blocks that the disks held at the start"},

@@ -30,6 +30,7 @@ struct tn_stats {
 	uint64_t offload_lost_blocks;	/**< that were evicted from host memory before they could be written */
 	uint64_t bytes_read, bytes_written, blocks_read_back;
 	uint64_t verified_objects, corrupt_objects, io_errors, bounced_objects;
+	uint64_t direct_bytes; /**< that went between files and memory of devices, and through no host memory */
 	uint64_t staged_bytes; /**< that attached processes have copied between session memory and pages of theirs alone */
 	uint64_t recovered_blocks, recovery_ns;
 	uint64_t header_cache_hits, header_reads;

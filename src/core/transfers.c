@@ -47,6 +47,7 @@ struct transfer {
 struct tn_transfers {
 	struct tn_ring *ring;
 	struct tn_executor *executor;
+	struct tn_direct *direct; /* between files and memory of devices; NULL: no bytes go so */
 	struct transfer at[DEPTH];
 	uint32_t first, last; /* out, in the order of issue */
 	uint32_t taken;	      /* being written, or out */
@@ -98,6 +99,25 @@ static void wake_owner(void *arg)
 	tn_io_wake(((struct tn_cache *)arg)->io);
 }
 
+/* Engines that do not lend their files, such as those of namespaces, have none for the direct way. */
+static int create_direct(struct tn_cache *cache)
+{
+	struct tn_io_lent lent;
+	enum tn_direct_mode mode;
+	int rc = tn_direct_mode_of(cache->o.transfer, &mode);
+
+	if (rc || mode == TN_DIRECT_NEVER || cache->ndevices == 0)
+		return rc;
+	rc = tn_direct_create(mode, cache->o.transfer_streams, cache->alloc, &cache->log, &cache->clock, &cache->transfers->direct);
+	for (uint32_t i = 0; i < cache->ndevices && !rc; i++) {
+		uint32_t file = tn_store_file(cache->store, i);
+
+		if (file != TN_IO_NO_FILE && tn_io_lend(cache->io, file, &lent) == 0 && lent.direct)
+			tn_direct_file(cache->transfers->direct, i, lent.fd);
+	}
+	return rc;
+}
+
 static int create_executor(struct tn_cache *cache)
 {
 	uint32_t file[TN_DEVICES_MAX];
@@ -114,6 +134,7 @@ static int create_executor(struct tn_cache *cache)
 		.observe = observe,
 		.observe_arg = cache,
 		.pins = &cache->pins,
+		.direct = cache->transfers->direct,
 	};
 	const struct tn_executor_files files = {.io = cache->io, .file = file, .engine = thread_engine, .engine_arg = cache};
 
@@ -160,6 +181,15 @@ bool tn_transfers_maps(const struct tn_cache *cache)
 	return cache->transfers && tn_executor_maps(cache->transfers->executor);
 }
 
+int tn_transfers_open_direct(const struct tn_cache *cache, bool *open)
+{
+	struct tn_direct *direct = cache->transfers ? cache->transfers->direct : NULL;
+	int rc = tn_direct_open(direct);
+
+	*open = tn_direct_is_open(direct);
+	return rc;
+}
+
 /* The cache's own memory of the host is mapped for as long as there is an executor. */
 static void map_own(const struct tn_cache *cache, bool map)
 {
@@ -196,6 +226,7 @@ int tn_transfers_create(struct tn_cache *cache)
 	if (cache->o.max_op_blocks < ro.memory.ioctxs)
 		ro.memory.ioctxs = cache->o.max_op_blocks > TN_TRANSFER_OBJECTS_MAX ? cache->o.max_op_blocks : TN_TRANSFER_OBJECTS_MAX;
 	rc = tn_ring_create(&ro, cache->alloc, &r->ring);
+	rc = rc ? rc : create_direct(cache);
 	rc = rc ? rc : create_executor(cache);
 	if (rc == 0)
 		map_own(cache, true);
@@ -214,6 +245,7 @@ void tn_transfers_destroy(struct tn_cache *cache)
 	tn_pins_remove(&cache->pins, &cache->tier_pin);
 	if (r->executor)
 		map_own(cache, false);
+	tn_direct_destroy(r->direct);
 	tn_executor_destroy(r->executor);
 	tn_ring_destroy(r->ring);
 	tn_put(cache->alloc, r, sizeof(*r));
@@ -742,6 +774,7 @@ void tn_transfers_stats(const struct tn_cache *cache, struct tn_stats *stats)
 
 	tn_executor_stats(cache->transfers->executor, &s);
 	stats->bounced_objects = s.bounced;
+	stats->direct_bytes = s.direct_bytes;
 	stats->verified_objects = s.verified;
 	stats->unobserved_requests = s.unobserved;
 }

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 
-#define WAYS 3u
+#define WAYS 3u /* the last one is that of checksums, too */
 #define STREAMS 4u /* per way: a soft device has a thread for each, and other devices several engines */
 
 struct stream {
@@ -27,6 +27,7 @@ struct tn_copier {
 	const struct tn_log *log;
 	const struct tn_clock *clock;
 	uint32_t lost; /* shared */
+	bool sums;
 	struct stream at[WAYS][STREAMS]; /* by enum tn_device_way */
 };
 
@@ -47,7 +48,14 @@ static void unmake(const struct tn_copier *c, struct stream *s)
 	s->stream = NULL;
 }
 
-int tn_copier_create(const struct tn_device_driver *driver, uint32_t device, const struct tn_alloc *alloc, const struct tn_log *log,
+static bool can_sum(const struct tn_device_driver *driver, uint32_t device)
+{
+	struct tn_device_properties p;
+
+	return driver->ops->sum && driver->ops->properties(driver, device, &p) == 0 && p.sums;
+}
+
+int tn_copier_create(const struct tn_device_driver *driver, uint32_t device, bool sums, const struct tn_alloc *alloc, const struct tn_log *log,
 		     const struct tn_clock *clock, struct tn_copier **out)
 {
 	struct tn_copier *c = tn_get(alloc, sizeof(*c));
@@ -55,7 +63,7 @@ int tn_copier_create(const struct tn_device_driver *driver, uint32_t device, con
 
 	if (!c)
 		return tn_fail(-ENOMEM, "driver %s: no memory for streams", driver->ops->name);
-	*c = (struct tn_copier){.driver = driver, .device = device, .alloc = alloc, .log = log, .clock = clock};
+	*c = (struct tn_copier){.driver = driver, .device = device, .alloc = alloc, .log = log, .clock = clock, .sums = sums && can_sum(driver, device)};
 	for (uint32_t i = 0; i < WAYS * STREAMS; i++) {
 		struct stream *s = &c->at[i / STREAMS][i % STREAMS];
 
@@ -95,6 +103,11 @@ bool tn_copier_lost(const struct tn_copier *copier)
 	return __atomic_load_n(&copier->lost, __ATOMIC_RELAXED);
 }
 
+bool tn_copier_sums(const struct tn_copier *c)
+{
+	return c->sums;
+}
+
 void tn_copying_begin(struct tn_copying *c, struct tn_copier *copier, enum tn_device_way way)
 {
 	uint32_t least = 0;
@@ -120,7 +133,10 @@ static void call(struct tn_copying *c, struct stream *s)
 	const struct tn_device_driver *driver = c->copier->driver;
 
 	if (s->n > 0 && !c->error) {
-		c->error = driver->ops->copy(driver, s->stream, c->way, s->piece, s->n, &c->event);
+		if (c->sum)
+			c->error = driver->ops->sum(driver, s->stream, s->piece, c->sum, c->nsums, &c->event);
+		else
+			c->error = driver->ops->copy(driver, s->stream, c->way, s->piece, s->n, &c->event);
 		c->begun |= !c->error;
 	}
 	s->n = 0;
@@ -160,6 +176,25 @@ void tn_copying_add_within(struct tn_copying *c, const struct iovec *to, uint32_
 	}
 }
 
+void tn_copying_begin_sums(struct tn_copying *c, struct tn_copier *copier, struct tn_device_sum *sum)
+{
+	tn_copying_begin(c, copier, TN_DEVICE_WITHIN);
+	c->sum = sum;
+}
+
+void tn_copying_add_sum(struct tn_copying *c, const struct iovec *device, uint32_t n)
+{
+	struct stream *s = stream_of(c);
+
+	c->sum[c->nsums++] = (struct tn_device_sum){.npieces = n};
+	if (n > TN_COPIER_PIECES - s->n)
+		c->error = c->error ? c->error : -E2BIG;
+	for (uint32_t i = 0; i < n && !c->error; i++) {
+		s->piece[s->n++] = (struct tn_device_piece){.device = device[i].iov_base, .bytes = device[i].iov_len};
+		c->bytes += device[i].iov_len;
+	}
+}
+
 void tn_copying_go(struct tn_copying *c)
 {
 	struct stream *s = stream_of(c);
@@ -176,9 +211,20 @@ static void log_failure(const struct tn_copying *c, struct stream *s, int error)
 	} ways[WAYS] = {{"from memory", "they are not saved"}, {"to memory", "they are not loaded"}, {"within memory", "they stay where they are"}};
 	const struct tn_copier *copier = c->copier;
 
-	if (tn_log_may(&s->lines, copier->log, tn_now_ns(copier->clock)))
+	if (!tn_log_may(&s->lines, copier->log, tn_now_ns(copier->clock)))
+		return;
+	if (c->sum)
+		tn_log(copier->log, TN_LOG_WARN, "driver %s did not sum %llu bytes in memory of its device %u (error %d): they are neither loaded nor saved",
+		       copier->driver->ops->name, (unsigned long long)c->bytes, copier->device, error);
+	else
 		tn_log(copier->log, TN_LOG_WARN, "driver %s did not copy %llu bytes %s of its device %u (error %d): %s",
 		       copier->driver->ops->name, (unsigned long long)c->bytes, ways[c->way].where, copier->device, error, ways[c->way].what);
+}
+
+/* A driver has less place for checksums than for copies. */
+static bool has_no_place(const struct tn_copying *c, int error)
+{
+	return c->sum && !c->begun && (error == -EAGAIN || error == -E2BIG);
 }
 
 bool tn_copying_over(struct tn_copying *c, int *rc)
@@ -196,7 +242,7 @@ bool tn_copying_over(struct tn_copying *c, int *rc)
 	__atomic_store_n(&s->under_way, s->under_way - 1, __ATOMIC_RELAXED);
 	if (*rc == -ENODEV)
 		__atomic_store_n(&c->copier->lost, 1, __ATOMIC_RELAXED);
-	if (*rc) {
+	if (*rc && !has_no_place(c, *rc)) {
 		s->error = *rc;
 		log_failure(c, s, *rc);
 	}

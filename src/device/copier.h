@@ -19,21 +19,25 @@
 
 struct tn_copier;
 
-/* Some copies that are over together. */
+/* Some copies, or checksums, that are over together. */
 struct tn_copying {
 	struct tn_copier *copier; /* NULL: there is none */
-	enum tn_device_way way;
+	enum tn_device_way way;	  /* of checksums TN_DEVICE_WITHIN */
 	uint32_t stream;
 	bool begun; /* the driver was called; then its event */
 	uint64_t event, bytes;
 	int error; /* of a call */
+	struct tn_device_sum *sum;
+	uint32_t nsums;
 };
 
-/* 0 and *out; -ENOMEM; or the driver's error. The driver, the log and the clock outlive it. */
-int tn_copier_create(const struct tn_device_driver *driver, uint32_t device, const struct tn_alloc *alloc, const struct tn_log *log,
+/* sums: checksums will be wanted, if the driver has them. 0 and *out; -ENOMEM; or the driver's error. The driver, the log and the clock outlive it. */
+int tn_copier_create(const struct tn_device_driver *driver, uint32_t device, bool sums, const struct tn_alloc *alloc, const struct tn_log *log,
 		     const struct tn_clock *clock, struct tn_copier **out);
 /* Nothing is under way. NULL-safe. */
 void tn_copier_destroy(struct tn_copier *copier);
+/* Whether it takes checksums. */
+bool tn_copier_sums(const struct tn_copier *copier);
 
 /* Whether both are of one device of one driver. */
 bool tn_copier_same(const struct tn_copier *a, const struct tn_copier *b);
@@ -47,6 +51,12 @@ void tn_copying_add(struct tn_copying *c, const struct iovec *device, uint32_t n
 /* Within the device: from pieces to pieces of as many bytes. */
 void tn_copying_add_within(struct tn_copying *c, const struct iovec *to, uint32_t nto, const struct iovec *from, uint32_t nfrom);
 void tn_copying_go(struct tn_copying *c);
+/*
+ * Likewise, checksums of objects that lie on the device: sum has an element per object, and is there until all is over. What the driver has no place for
+ * now is -EAGAIN or -E2BIG of tn_copying_over, which costs no stream and no line of the log.
+ */
+void tn_copying_begin_sums(struct tn_copying *c, struct tn_copier *copier, struct tn_device_sum *sum);
+void tn_copying_add_sum(struct tn_copying *c, const struct iovec *device, uint32_t n);
 /*
  * Whether all is over: then *rc is 0, or the driver's error, which was logged: some of it may not be moved. One call per copying says so, and
  * no byte moves after it.

@@ -51,7 +51,7 @@ static void up(struct world *w)
 	tn_pins_init(&w->pins);
 	assert_int_equal(tn_pins_add(&w->pins, &w->pin, w->host, BYTES), 0);
 	assert_int_equal(tn_pins_join(&w->pins, w->driver), 0);
-	assert_int_equal(tn_copier_create(w->driver, 0, &tn_alloc_system, &w->log, &tn_clock_system, &w->copier), 0);
+	assert_int_equal(tn_copier_create(w->driver, 0, false, &tn_alloc_system, &w->log, &tn_clock_system, &w->copier), 0);
 	for (uint32_t i = 0; i < PIECES; i++)
 		w->piece[i] = (struct iovec){w->memory + 2 * (size_t)i * PIECE, PIECE};
 }

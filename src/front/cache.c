@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/fork.h"
 #include "device/device.h"
+#include "device/direct.h"
 #include "drives/drives.h"
 #include "front/attach.h"
 #include "front/serve.h"
@@ -35,6 +36,7 @@ void tn_cache_opts_init_sized(struct tn_cache_opts *opts, size_t size)
 		.io_engine = "auto",
 		.policy = "default",
 		.scheduler = "slack",
+		.transfer = "auto",
 		.offload_lag_ms = 1000,
 		.verify = true,
 		.header_cache_bytes = 32u << 20,
@@ -82,6 +84,7 @@ static int check_device_tier(const struct tn_cache_opts *o)
 static int check_options(struct tn_cache_opts *o)
 {
 	const struct tn_policy_ops *policy;
+	enum tn_direct_mode mode;
 	int rc = 0;
 
 	if (o->ndirs > TN_DEVICES_MAX || (o->ndirs && !o->dirs))
@@ -95,11 +98,12 @@ static int check_options(struct tn_cache_opts *o)
 	o->io_engine = o->io_engine ? o->io_engine : "auto";
 	o->policy = o->policy ? o->policy : "default";
 	o->scheduler = o->scheduler ? o->scheduler : "slack";
+	o->transfer = o->transfer ? o->transfer : "auto";
 	if (strcmp(o->scheduler, "slack") != 0 && strcmp(o->scheduler, "none") != 0)
 		return tn_fail(-EINVAL, "scheduler \"%.64s\": must be \"slack\" or \"none\"", o->scheduler);
 	if ((rc = range("max_ops", o->max_ops, 1, 4096)) || (rc = range("max_op_blocks", o->max_op_blocks, 1, 1u << 20)) ||
 	    (rc = range("io_depth", o->io_depth, 1, 2048)) || (rc = range("workers", o->workers, 0, 64)) ||
-	    (rc = range("executors", o->executors, 0, 16)) ||
+	    (rc = range("executors", o->executors, 0, 16)) || (rc = range("transfer_streams", o->transfer_streams, 0, TN_DEVICE_FILE_STREAMS_MAX)) ||
 	    (rc = range("disk_blocks", o->disk_blocks, 0, 1u << 31)) ||
 	    (rc = range("max_blocks", o->max_blocks, 0, 1u << 31)) ||
 	    (rc = range("disk_bytes", o->disk_bytes, 0, 1ull << 56)) ||
@@ -109,6 +113,7 @@ static int check_options(struct tn_cache_opts *o)
 		return rc;
 	rc = check_instance(o->instance);
 	rc = rc ? rc : check_device_tier(o);
+	rc = rc ? rc : tn_direct_mode_of(o->transfer, &mode);
 	return rc ? rc : tn_policy_find(o->policy, &policy);
 }
 

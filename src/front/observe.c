@@ -40,7 +40,7 @@ static const struct stat named[] = {
 	STAT(offload_waiting_blocks), STAT(offload_waiting_bytes), STAT(offload_oldest_ns),
 	STAT(offload_failed_blocks), STAT(offload_lost_blocks), STAT(bytes_read), STAT(bytes_written),
 	STAT(blocks_read_back), STAT(verified_objects), STAT(corrupt_objects), STAT(io_errors),
-	STAT(bounced_objects), STAT(staged_bytes), STAT(recovered_blocks), STAT(recovery_ns), STAT(header_cache_hits),
+	STAT(bounced_objects), STAT(direct_bytes), STAT(staged_bytes), STAT(recovered_blocks), STAT(recovery_ns), STAT(header_cache_hits),
 	STAT(header_reads), STAT(unobserved_requests), STAT(resolve_ns), STAT(submit_ns), STAT(submit_layers),
 	STAT(vigils), STAT(vigils_used),
 	STAT(index_bytes), TIERS("loaded_", loaded_bytes, "_bytes"), STAT(saved_bytes),

@@ -120,8 +120,10 @@ static int take_to_executors(struct tn_memory *m)
 {
 	struct tn_cache *cache = m->cache;
 	struct tn_copier *copier = NULL;
-	int rc = tn_copier_create(m->driver, m->device, cache->alloc, &cache->log, &cache->clock, &copier);
+	bool sums;
+	int rc = tn_transfers_open_direct(cache, &sums);
 
+	rc = rc ? rc : tn_copier_create(m->driver, m->device, sums, cache->alloc, &cache->log, &cache->clock, &copier);
 	rc = rc ? rc : tn_pins_join(&cache->pins, m->driver);
 	if (rc)
 		tn_copier_destroy(copier);

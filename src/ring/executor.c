@@ -53,7 +53,7 @@ static int set_up(struct worker *w)
 {
 	struct tn_executor *x = w->x;
 	struct tn_lane_opts lo = {.intake = &x->intake, .ndevices = x->o.ndevices, .depth = x->o.depth,
-				  .backlog = x->o.threads > 1 ? TN_LANE_BACKLOG : UINT32_MAX, .alloc = x->o.alloc, .clock = x->o.clock, .pins = x->o.pins,
+				  .backlog = x->o.threads > 1 ? TN_LANE_BACKLOG : UINT32_MAX, .alloc = x->o.alloc, .clock = x->o.clock, .pins = x->o.pins, .direct = x->o.direct,
 				  .observe = x->o.observe, .observe_arg = x->o.observe_arg};
 	int err = x->ops->make(&x->o, x->places, (uint32_t)(w - x->worker), &w->transport);
 

@@ -20,6 +20,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/exec.h"
+#include "device/direct.h"
 #include "device/pins.h"
 #include "io/io.h"
 #include "ring/ring.h"
@@ -46,6 +47,7 @@ typedef void (*tn_executor_observe)(void *arg, uint32_t device, enum tn_io_op op
  * @wake:     with threads, any thread: the owner should step; NULL: it finds out by itself
  * @observe:  or NULL
  * @pins:     what drivers of devices reach: bounce buffers are added; NULL: no list is of memory of a device
+ * @direct:   the way between files and memory of devices, its file i being device i; NULL: there is none. Destroyed before the executor is
  */
 struct tn_executor_opts {
 	struct tn_ring *ring;
@@ -60,6 +62,7 @@ struct tn_executor_opts {
 	tn_executor_observe observe;
 	void *observe_arg;
 	struct tn_pins *pins;
+	struct tn_direct *direct;
 };
 
 /**
@@ -83,6 +86,7 @@ struct tn_executor_stats {
 	uint64_t bytes;	   /* read */
 	uint64_t bytes_written;
 	uint64_t bounced;  /* objects that went through a bounce buffer */
+	uint64_t direct_bytes; /* read and written the direct way, between files and memory of devices */
 	uint64_t verified; /* objects compared with their checksum */
 	uint64_t again;	   /* objects moved again by themselves after a merged request failed */
 	uint64_t unobserved; /* requests that observe was not told of: the owner did not step for too long */

@@ -457,11 +457,17 @@ static void post_job(struct tn_lane *lane, struct tn_lane_group *g)
 static void begin_job(struct tn_lane *lane, struct tn_lane_group *g)
 {
 	g->working = true;
-	g->worked = false;
+	g->worked = tn_lane_on_device(g);
 	if (tn_lane_fetch(g))
 		push(&lane->moving, g);
 	else
 		post_job(lane, g);
+}
+
+/* Of a driver that had no place for checksums of what lies on the device: those in a bounce buffer are the CPU's. */
+static bool needs_other_way(int rc)
+{
+	return rc == -EAGAIN || rc == -E2BIG;
 }
 
 /* Of a driver that did not: the memory is to blame, no drive. */
@@ -485,8 +491,12 @@ bool tn_lane_groups_move(struct tn_lane *lane)
 			continue;
 		}
 		any = true;
-		if (rc)
+		if (rc && tn_lane_on_device(g) && needs_other_way(rc))
+			g->status = -EXDEV;
+		else if (rc)
 			blame_memory(g);
+		else if (tn_lane_on_device(g))
+			tn_lane_compare(g);
 		if (rc || g->worked)
 			work_over(lane, g);
 		else
@@ -553,6 +563,8 @@ void tn_lane_piece_over(struct tn_lane_piece *p, int status, uint64_t issue_ns)
 		g->status = status;
 	if (status == 0)
 		tn_lane_count(op == TN_IO_READ ? &lane->stats.bytes : &lane->stats.bytes_written, p->length);
+	if (status == 0 && tn_lane_on_device(g))
+		tn_lane_count(&lane->stats.direct_bytes, p->length);
 	p->next = lane->free_pieces;
 	lane->free_pieces = p;
 	g->ios--;

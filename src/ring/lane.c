@@ -72,6 +72,7 @@ int tn_lane_create(const struct tn_lane_opts *opts, struct tn_lane **out)
 	c->turns[1].served = tn_get(a, served_bytes(c));
 	c->groups = tn_get(a, tn_array_bytes(c->ngroups, sizeof(*c->groups)));
 	c->members = tn_get(a, tn_array_bytes((size_t)c->ngroups * TN_LANE_MEMBERS_MAX, sizeof(*c->members)));
+	c->sums = opts->direct ? tn_get(a, tn_array_bytes((size_t)c->ngroups * TN_LANE_MEMBERS_MAX, sizeof(*c->sums))) : NULL;
 	c->pieces = tn_get(a, tn_array_bytes(opts->depth, sizeof(*c->pieces)));
 	c->queue = tn_get(a, tn_array_bytes(opts->depth, sizeof(*c->queue)));
 	c->iovs = tn_get(a, tn_array_bytes(lists_of(c), TN_OBJECT_IOVS_MAX * sizeof(struct iovec)));
@@ -80,8 +81,10 @@ int tn_lane_create(const struct tn_lane_opts *opts, struct tn_lane **out)
 	tn_sparse(a, c->iovs, tn_array_bytes(lists_of(c), TN_OBJECT_IOVS_MAX * sizeof(struct iovec)));
 	tn_sparse(a, c->sorted, tn_array_bytes((size_t)c->nruns * c->ioctxs, sizeof(*c->sorted)));
 	tn_sparse(a, c->members, tn_array_bytes((size_t)c->ngroups * TN_LANE_MEMBERS_MAX, sizeof(*c->members)));
+	if (c->sums)
+		tn_sparse(a, c->sums, tn_array_bytes((size_t)c->ngroups * TN_LANE_MEMBERS_MAX, sizeof(*c->sums)));
 	if (!c->runs || !c->sorted || !c->sort_scratch || !c->turns[0].served || !c->turns[1].served || !c->groups || !c->members ||
-	    !c->pieces || !c->queue || !c->iovs || !c->few_iovs) {
+	    !c->pieces || !c->queue || !c->iovs || !c->few_iovs || (opts->direct && !c->sums)) {
 		tn_lane_destroy(c);
 		return tn_fail(-ENOMEM, "executor: no memory for %u requests", opts->depth);
 	}
@@ -99,6 +102,7 @@ int tn_lane_create(const struct tn_lane_opts *opts, struct tn_lane **out)
 
 		g->lane = c;
 		g->many = c->members + (size_t)i * TN_LANE_MEMBERS_MAX;
+		g->sums = c->sums ? c->sums + (size_t)i * TN_LANE_MEMBERS_MAX : NULL;
 		g->scratch = c->iovs + ((size_t)opts->depth + 2 * i) * TN_OBJECT_IOVS_MAX;
 		g->job_scratch = g->scratch + TN_OBJECT_IOVS_MAX;
 		g->next = c->free_groups;
@@ -129,6 +133,7 @@ void tn_lane_destroy(struct tn_lane *c)
 	tn_put(a, c->iovs, tn_array_bytes(lists_of(c), TN_OBJECT_IOVS_MAX * sizeof(struct iovec)));
 	tn_put(a, c->queue, tn_array_bytes(c->o.depth, sizeof(*c->queue)));
 	tn_put(a, c->pieces, tn_array_bytes(c->o.depth, sizeof(*c->pieces)));
+	tn_put(a, c->sums, tn_array_bytes((size_t)c->ngroups * TN_LANE_MEMBERS_MAX, sizeof(*c->sums)));
 	tn_put(a, c->members, tn_array_bytes((size_t)c->ngroups * TN_LANE_MEMBERS_MAX, sizeof(*c->members)));
 	tn_put(a, c->groups, tn_array_bytes(c->ngroups, sizeof(*c->groups)));
 	tn_put(a, c->turns[1].served, served_bytes(c));
@@ -265,6 +270,7 @@ void tn_lane_stats_add(const struct tn_lane *lane, struct tn_executor_stats *sta
 	stats->requests += __atomic_load_n(&s->requests, __ATOMIC_RELAXED);
 	stats->bytes += __atomic_load_n(&s->bytes, __ATOMIC_RELAXED);
 	stats->bytes_written += __atomic_load_n(&s->bytes_written, __ATOMIC_RELAXED);
+	stats->direct_bytes += __atomic_load_n(&s->direct_bytes, __ATOMIC_RELAXED);
 	stats->bounced += __atomic_load_n(&s->bounced, __ATOMIC_RELAXED);
 	stats->verified += __atomic_load_n(&s->verified, __ATOMIC_RELAXED);
 	stats->again += __atomic_load_n(&s->again, __ATOMIC_RELAXED);

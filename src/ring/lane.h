@@ -60,7 +60,8 @@ struct tn_lane_piece;
 struct tn_lane_transport;
 
 /*
- * How pieces get to devices and back: I/O engines (requests.c), queues of NVMe controllers (commands.c). Each lane of an executor has a
+ * How pieces get to devices and back: I/O engines (requests.c), queues of NVMe controllers (commands.c), the direct way to memory of devices (direct.c),
+ * which is above one of these. Each lane of an executor has a
  * transport of its own, and makes all calls on the lane's thread but wake.
  */
 struct tn_lane_transport_ops {
@@ -98,6 +99,7 @@ struct tn_lane_transport {
 
 struct tn_lane_opts {
 	struct tn_pins *pins; /* or NULL */
+	const struct tn_direct *direct; /* or NULL: what the transport moves from and to memory of devices */
 	struct tn_lane_intake *intake;
 	struct tn_lane_transport *transport;
 	uint32_t ndevices; /* that the transport has */
@@ -161,7 +163,7 @@ struct tn_lane_group {
 	uint32_t members;
 	uint8_t op;
 	bool working;	/* its job is out, or what a driver moves for it */
-	bool worked;	/* a driver moves what the job has found good, or what needs none; not what it is to work on */
+	bool worked;	/* a driver moves what the job has found good, or does all that there is to do: a copy within devices, or checksums; not what it is to work on */
 	uint64_t place; /* of the first member */
 	uint64_t bytes, next_byte;
 	uint32_t iovs; /* direct: pieces of memory so far */
@@ -172,6 +174,7 @@ struct tn_lane_group {
 	struct iovec *scratch;	   /* of the lane's thread; of the job while no request is out */
 	struct iovec *job_scratch; /* of the job */
 	struct tn_copying copying; /* a driver's, before the job or after it */
+	struct tn_device_sum *sums; /* TN_LANE_MEMBERS_MAX: the driver's, of objects on a device */
 	struct tn_lane_member few[TN_LANE_MEMBERS_FEW];
 };
 
@@ -233,6 +236,7 @@ struct tn_lane {
 	struct tn_lane_groups landed;  /* reads whose job is done on the spot, once the next requests are submitted; ... */
 	struct tn_lane_groups summing; /* ... and writes, once their own are */
 	struct tn_lane_member *members;
+	struct tn_device_sum *sums;
 	struct tn_lane_piece *pieces, *free_pieces;
 	struct iovec *iovs, *few_iovs;
 	struct tn_lane_piece **queue; /* those that the transport has not taken */
@@ -273,6 +277,12 @@ static inline void tn_lane_wait(struct tn_lane *lane, struct tn_lane_run *run, i
 	run->waiting += (uint32_t)n;
 	lane->waiting += (uint32_t)n;
 	lane->to_copy += tn_lane_copies(run->cb.op) ? (uint32_t)n : 0;
+}
+
+/* Whether a group moves bytes between a file and memory of a device, which no CPU may touch, without a bounce buffer. */
+static inline bool tn_lane_on_device(const struct tn_lane_group *g)
+{
+	return !g->bounce && g->member[0].run->memory->copier && !tn_lane_copies(g->op);
 }
 
 /* A piece's device, and whether it is read or written. */
@@ -348,8 +358,13 @@ bool tn_lane_is_direct(const struct tn_lane *lane, const struct tn_lane_run *run
 int tn_lane_check(const struct tn_lane *lane, const struct tn_lane_run *run, uint32_t at);
 /* Whether a run that copies or checks does so by way of bounce buffers, because memory of a device is on one of its sides. */
 bool tn_lane_copy_bounces(const struct tn_lane_run *run);
-/* A driver begins to bring what the group's job works on, from memory of its device (copying). False: there is nothing to bring. */
+/*
+ * A driver begins to bring what the group's job works on, from memory of its device (copying), or to do that job: checksums of what no CPU may touch.
+ * False: neither is wanted.
+ */
 bool tn_lane_fetch(struct tn_lane_group *g);
+/* Checksums that a driver has computed are there: each member gets its status. */
+void tn_lane_compare(struct tn_lane_group *g);
 /* The job of a group: each member gets its status, and a driver may begin to move what was found good (copying). Any thread. */
 void tn_lane_work(struct tn_job *job);
 

@@ -90,10 +90,15 @@ bool tn_lane_is_direct(const struct tn_lane *lane, const struct tn_lane_run *run
 {
 	const struct tn_ring_list *list = run->list;
 	const struct tn_lane_sorted *x = &run->order[at];
-	uint32_t align = lane->device[tn_ioctx_device(x->place)].align, n;
+	uint32_t device = tn_ioctx_device(x->place), align = lane->device[device].align, n;
 
-	if (run->bounces || run->memory->copier)
+	if (run->bounces)
 		return false;
+	if (run->memory->copier) {
+		if (!tn_direct_has(lane->o.direct, device) || !tn_copier_sums(run->memory->copier))
+			return false;
+		align = TN_DEVICE_FILE_ALIGN;
+	}
 	if (!list->layout)
 		return true; /* flat memory has the padding of the disk */
 	if (list->shape->padded_bytes != list->shape->object_bytes || is_part(list, x->entry))
@@ -253,11 +258,26 @@ static void copy_within(struct tn_lane_group *g)
 	tn_copying_go(&g->copying);
 }
 
+static void begin_sums(struct tn_lane_group *g)
+{
+	tn_copying_begin_sums(&g->copying, g->member[0].run->memory->copier, g->sums);
+	for (uint32_t i = 0; i < g->members; i++) {
+		const struct tn_lane_member *m = &g->member[i];
+
+		tn_copying_add_sum(&g->copying, g->job_scratch, tn_lane_object_iov(m->run, m->run->order[m->at].entry, g->job_scratch));
+	}
+	tn_copying_go(&g->copying);
+}
+
 bool tn_lane_fetch(struct tn_lane_group *g)
 {
 	struct tn_copier *copier = copier_from(g);
 	unsigned char *at = g->bounce;
 
+	if (tn_lane_on_device(g)) {
+		begin_sums(g);
+		return true;
+	}
 	if (!copier)
 		return false;
 	if (goes_within(g->member[0].run)) {
@@ -303,6 +323,25 @@ static bool stores(const struct tn_lane_group *g)
 	return g->bounce ? g->op == TN_IOCB_READ || g->op == TN_IOCB_COPY : g->op == TN_IOCB_COPY && !copier_from(g);
 }
 
+/* What is known of an object now that its checksum is there: 0; -EBADMSG: it is not what is to be read. */
+static int judge(const struct tn_lane_run *run, const struct tn_lane_sorted *x, uint32_t from, uint64_t sum)
+{
+	if ((run->cb.flags & TN_IOCB_VERIFY) && sum != run->source->checks[from])
+		return -EBADMSG;
+	run->sums[x->index] = sum;
+	return 0;
+}
+
+void tn_lane_compare(struct tn_lane_group *g)
+{
+	for (uint32_t i = 0; i < g->members; i++) {
+		const struct tn_lane_run *run = g->member[i].run;
+		const struct tn_lane_sorted *x = &run->order[g->member[i].at];
+
+		g->member[i].status = judge(run, x, x->entry, g->sums[i].sum);
+	}
+}
+
 /* The bytes come from the bounce buffer, if there is one, or from the source. To a device they go later, all at once. */
 static int work_on_object(struct tn_lane_group *g, const struct tn_lane_member *m, unsigned char *bounce)
 {
@@ -313,7 +352,7 @@ static int work_on_object(struct tn_lane_group *g, const struct tn_lane_member *
 	uint32_t bytes = run->list->shape->object_bytes, n = 1;
 	uint32_t from = g->op == TN_IOCB_COPY ? (uint32_t)x->place : x->entry;
 	struct iovec *iov = g->job_scratch;
-	uint64_t sum;
+	int rc;
 
 	if (bounce)
 		iov[0] = (struct iovec){bounce, bytes};
@@ -324,10 +363,9 @@ static int work_on_object(struct tn_lane_group *g, const struct tn_lane_member *
 	if (landed || fetched)
 		n = tn_lane_object_iov(run, x->entry, iov);
 	if (run->cb.flags & (TN_IOCB_VERIFY | TN_IOCB_SUM)) {
-		sum = tn_checksum_iov(iov, n, 0, bytes);
-		if ((run->cb.flags & TN_IOCB_VERIFY) && sum != run->source->checks[from])
-			return -EBADMSG;
-		run->sums[x->index] = sum;
+		rc = judge(run, x, from, tn_checksum_iov(iov, n, 0, bytes));
+		if (rc)
+			return rc;
 	}
 	if (stores(g) && !landed && !run->memory->copier)
 		store(g, run, x->entry, iov, n);

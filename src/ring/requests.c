@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/list.h"
-#include "ring/lane.h"
+#include "ring/direct.h"
 
 #define BATCH 64u
 
@@ -160,5 +160,7 @@ int tn_executor_files_create(const struct tn_executor_opts *o, const struct tn_e
 
 	for (uint32_t i = 0; o->threads && i < o->ndevices && i < TN_RING_DEVICES_MAX && !err; i++)
 		err = files->file[i] == TN_IO_NO_FILE ? 0 : tn_io_lend(files->io, files->file[i], &p.lent[i]);
-	return err ? err : tn_executor_create(o, &ops, &p, out);
+	if (err)
+		return err;
+	return o->direct ? tn_executor_create(o, &tn_direct_transport_ops, &(struct tn_direct_places){&ops, &p}, out) : tn_executor_create(o, &ops, &p, out);
 }

@@ -116,7 +116,7 @@ int tn_g1_create(const struct tn_g1_opts *opts, struct tn_tier_base **out)
 	rc = take_memory(g, &address);
 	tn_slab_init(&g->slab, address);
 	if (rc == 0)
-		rc = tn_copier_create(opts->driver, opts->device, opts->alloc, opts->log, opts->clock, &g->slab.memory.copier);
+		rc = tn_copier_create(opts->driver, opts->device, false, opts->alloc, opts->log, opts->clock, &g->slab.memory.copier);
 	if (rc)
 		destroy(&g->slab.base);
 	else

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See direct.h. */
+#include "device/direct.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "base/error.h"
+
+#define PLUGIN "gds"
+#define START_NS 10000000000u /* the library starts in a second or two; without its kernel driver it was seen to take minutes */
+#define DETAIL_BYTES 256u
+
+struct file {
+	int fd; /* -1: there is none */
+	bool serves; /* shared: handle is registered, and nothing was refused */
+	struct tn_device_file *handle;
+};
+
+struct tn_direct {
+	enum tn_direct_mode mode;
+	uint32_t streams;
+	const struct tn_alloc *alloc;
+	const struct tn_log *log;
+	const struct tn_clock *clock;
+	pthread_mutex_t opening; /* of what follows */
+	bool waited; /* for the library to start */
+	bool said;   /* the log has why nothing goes the direct way */
+	bool open;   /* shared: read without the lock, too */
+	const struct tn_device_file_ops *ops;
+	struct tn_device_file_queue *queue;
+	struct file file[TN_DIRECT_FILES_MAX];
+	pthread_mutex_t lock; /* of lines */
+	struct tn_log_limit lines;
+};
+
+int tn_direct_mode_of(const char *transfer, enum tn_direct_mode *out)
+{
+	static const char *const names[] = {[TN_DIRECT_NEVER] = "bounce", [TN_DIRECT_AUTO] = "auto", [TN_DIRECT_ALWAYS] = "direct"};
+
+	for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (strcmp(transfer, names[i]) == 0) {
+			*out = (enum tn_direct_mode)i;
+			return 0;
+		}
+	return tn_fail(-EINVAL, "transfer \"%.64s\": must be \"auto\", \"direct\" or \"bounce\"", transfer);
+}
+
+int tn_direct_create(enum tn_direct_mode mode, uint32_t streams, const struct tn_alloc *alloc, const struct tn_log *log, const struct tn_clock *clock,
+		     struct tn_direct **out)
+{
+	struct tn_direct *d = tn_get(alloc, sizeof(*d));
+
+	if (!d)
+		return tn_fail(-ENOMEM, "no memory for the direct way to memory of devices");
+	*d = (struct tn_direct){.mode = mode, .streams = streams ? streams : TN_DIRECT_STREAMS, .alloc = alloc, .log = log, .clock = clock};
+	for (uint32_t i = 0; i < TN_DIRECT_FILES_MAX; i++)
+		d->file[i].fd = -1;
+	pthread_mutex_init(&d->opening, NULL);
+	pthread_mutex_init(&d->lock, NULL);
+	*out = d;
+	return 0;
+}
+
+static void remove_files(struct tn_direct *d)
+{
+	for (uint32_t i = 0; i < TN_DIRECT_FILES_MAX; i++) {
+		if (d->file[i].handle)
+			d->ops->remove(d->file[i].handle);
+		d->file[i].handle = NULL;
+	}
+}
+
+void tn_direct_destroy(struct tn_direct *d)
+{
+	if (!d)
+		return;
+	if (d->queue)
+		d->ops->queue_destroy(d->queue);
+	remove_files(d);
+	pthread_mutex_destroy(&d->lock);
+	pthread_mutex_destroy(&d->opening);
+	tn_put(d->alloc, d, sizeof(*d));
+}
+
+void tn_direct_file(struct tn_direct *d, uint32_t i, int fd)
+{
+	d->file[i].fd = fd;
+}
+
+/* ---- opening --------------------------------------------------------------------------------------------- */
+
+/* 0; 1: the plugin copies by way of host memory itself; or why it does not start. */
+static int start(struct tn_direct *d, char *detail)
+{
+	struct tn_device_file_properties p;
+	uint64_t now = tn_now_ns(d->clock);
+	int rc = tn_device_file_open(PLUGIN, &d->ops);
+
+	if (rc)
+		return rc;
+	rc = d->ops->start(now + (d->waited ? 0 : START_NS), detail, DETAIL_BYTES);
+	d->waited = true;
+	rc = rc ? rc : d->ops->describe(&p, detail, DETAIL_BYTES);
+	if (rc)
+		return tn_fail(rc, "plugin " PLUGIN " does not start: %s", detail);
+	return p.way == TN_DEVICE_FILE_HOST;
+}
+
+static int add_files(struct tn_direct *d, char *detail)
+{
+	int rc = 0;
+
+	for (uint32_t i = 0; i < TN_DIRECT_FILES_MAX && !rc; i++)
+		if (d->file[i].fd >= 0)
+			rc = d->ops->add(d->file[i].fd, &d->file[i].handle, detail, DETAIL_BYTES);
+	if (rc == 0)
+		rc = d->ops->queue_create(TN_DEVICE_FILE_SYNC, d->streams, &d->queue, detail, DETAIL_BYTES);
+	if (rc) {
+		remove_files(d);
+		return tn_fail(rc, "plugin " PLUGIN " does not serve the stores: %s", detail);
+	}
+	for (uint32_t i = 0; i < TN_DIRECT_FILES_MAX; i++)
+		__atomic_store_n(&d->file[i].serves, d->file[i].handle != NULL, __ATOMIC_RELAXED);
+	__atomic_store_n(&d->open, true, __ATOMIC_RELEASE);
+	return 0;
+}
+
+/* Under its lock. */
+static int open_once(struct tn_direct *d)
+{
+	char detail[DETAIL_BYTES] = "";
+	int rc = start(d, detail);
+
+	if (rc == 1 && d->mode == TN_DIRECT_AUTO)
+		rc = tn_fail(-ENOTSUP, "plugin " PLUGIN " copies by way of host memory itself (compatibility mode)");
+	else if (rc >= 0)
+		rc = add_files(d, detail);
+	if (rc == 0 || d->mode == TN_DIRECT_ALWAYS)
+		return rc;
+	if (!d->said)
+		tn_log(d->log, TN_LOG_INFO, "memory of devices is loaded and saved by way of host memory: %s", tn_error_last()->text);
+	d->said = true;
+	return 0;
+}
+
+int tn_direct_open(struct tn_direct *d)
+{
+	int rc;
+
+	if (!d || d->mode == TN_DIRECT_NEVER)
+		return 0;
+	pthread_mutex_lock(&d->opening);
+	rc = d->open ? 0 : open_once(d);
+	pthread_mutex_unlock(&d->opening);
+	return rc;
+}
+
+bool tn_direct_is_open(const struct tn_direct *d)
+{
+	return d && __atomic_load_n(&d->open, __ATOMIC_ACQUIRE);
+}
+
+bool tn_direct_has(const struct tn_direct *d, uint32_t i)
+{
+	return tn_direct_is_open(d) && __atomic_load_n(&d->file[i].serves, __ATOMIC_RELAXED);
+}
+
+/* ---- transfers -------------------------------------------------------------------------------------------- */
+
+void tn_direct_submit(struct tn_direct *d, uint32_t i, struct tn_device_file_transfer *transfer)
+{
+	transfer->file = d->file[i].handle;
+	d->ops->submit(d->queue, transfer);
+}
+
+void tn_direct_failed(struct tn_direct *d, uint32_t i, const struct tn_device_file_transfer *t)
+{
+	bool refused = t->status == -ENOTSUP && __atomic_exchange_n(&d->file[i].serves, false, __ATOMIC_RELAXED);
+	bool may;
+
+	pthread_mutex_lock(&d->lock);
+	may = tn_log_may(&d->lines, d->log, tn_now_ns(d->clock));
+	pthread_mutex_unlock(&d->lock);
+	if (may || refused)
+		tn_log(d->log, TN_LOG_WARN, "device %u: %s; %s by way of host memory", i, t->detail,
+		       refused ? "from now on its bytes go" : "what this was part of is moved again,");
+}
