@@ -7,6 +7,7 @@
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <tenuto/admin.h>
@@ -85,6 +86,16 @@ static void probe_cuda(struct doctor *d)
 	dlclose(lib);
 }
 
+/* What a kernel module of NVIDIA's does without, from Linux 6.2 on. */
+static bool kernel_has_p2pdma(void)
+{
+	struct utsname u;
+	unsigned major = 0, minor = 0;
+
+	return uname(&u) == 0 && sscanf(u.release, "%u.%u", &major, &minor) == 2 && (major > 6 || (major == 6 && minor >= 2));
+}
+
+/* Which way cuFile takes it says itself, once it has started (doctor_plugins.c). */
 static void probe_gds(struct doctor *d)
 {
 	void *lib = dlopen("libcufile.so.0", RTLD_LAZY | RTLD_LOCAL);
@@ -92,8 +103,9 @@ static void probe_gds(struct doctor *d)
 
 	doctor_add(d, "GPUDirect Storage", lib && module ? DOCTOR_YES : lib ? DOCTOR_PARTLY : DOCTOR_NO,
 		   "what plugin gds needs: DMA between drive and GPU",
-		   "the packages libcufile and nvidia-fs of the CUDA distribution", "libcufile %s, module nvidia_fs %s",
-		   lib ? "found" : "not found", module ? "loaded" : "not loaded");
+		   module ? "libcufile of the CUDA distribution" : "libcufile of the CUDA distribution, and nvidia-fs or PCI P2PDMA (CUDA 12.8, Linux 6.2)",
+		   "libcufile %s, module nvidia_fs %s, Linux %s for PCI P2PDMA", lib ? "found" : "not found", module ? "loaded" : "not loaded",
+		   kernel_has_p2pdma() ? "new enough" : "too old");
 	if (lib)
 		dlclose(lib);
 }

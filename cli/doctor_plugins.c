@@ -61,8 +61,8 @@ static void probe_driver(struct doctor *d, int plugin)
 static void probe_file_transport(struct doctor *d, int plugin)
 {
 	static const char *const ways[] = {
-		[TN_DEVICE_FILE_HOST] = "by way of host memory (compatibility mode)",
-		[TN_DEVICE_FILE_MODULE] = "by its kernel module",
+		[TN_DEVICE_FILE_HOST] = "by way of host memory (compatibility mode), which transfer \"auto\" does not use",
+		[TN_DEVICE_FILE_MODULE] = "by its kernel module nvidia-fs",
 		[TN_DEVICE_FILE_P2PDMA] = "by the kernel's PCI P2PDMA",
 	};
 	static const char gives[] = "bytes between files and devices without host memory";

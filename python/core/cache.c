@@ -111,6 +111,8 @@ static const struct tn_py_field options[] = {
 	{"durability_ms", TN_PY_U32, offsetof(struct tn_cache_opts, durability_ms)},
 	{"device_bytes", TN_PY_U64, offsetof(struct tn_cache_opts, device_tier.bytes)},
 	{"device", TN_PY_U32, offsetof(struct tn_cache_opts, device_tier.device)},
+	{"transfer", TN_PY_TEXT, offsetof(struct tn_cache_opts, transfer)},
+	{"transfer_streams", TN_PY_U32, offsetof(struct tn_cache_opts, transfer_streams)},
 	{NULL, 0, 0},
 };
 

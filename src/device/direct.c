@@ -111,11 +111,16 @@ static int start(struct tn_direct *d, char *detail)
 
 static int add_files(struct tn_direct *d, char *detail)
 {
+	bool any = false;
 	int rc = 0;
 
 	for (uint32_t i = 0; i < TN_DIRECT_FILES_MAX && !rc; i++)
-		if (d->file[i].fd >= 0)
+		if (d->file[i].fd >= 0) {
 			rc = d->ops->add(d->file[i].fd, &d->file[i].handle, detail, DETAIL_BYTES);
+			any = true;
+		}
+	if (!any)
+		return tn_fail(-ENOTSUP, "no store is a file with O_DIRECT: put the directories on a file system that has it, or set transfer to \"bounce\"");
 	if (rc == 0)
 		rc = d->ops->queue_create(TN_DEVICE_FILE_SYNC, d->streams, &d->queue, detail, DETAIL_BYTES);
 	if (rc) {

@@ -124,6 +124,8 @@ static int take_to_executors(struct tn_memory *m)
 	int rc = tn_transfers_open_direct(cache, &sums);
 
 	rc = rc ? rc : tn_copier_create(m->driver, m->device, sums, cache->alloc, &cache->log, &cache->clock, &copier);
+	if (rc == 0 && sums && !tn_copier_sums(copier) && strcmp(cache->o.transfer, "direct") == 0)
+		rc = tn_fail(-ENOTSUP, "driver %s does not sum objects on device %u: set transfer to \"auto\" or \"bounce\"", m->driver->ops->name, m->device);
 	rc = rc ? rc : tn_pins_join(&cache->pins, m->driver);
 	if (rc)
 		tn_copier_destroy(copier);

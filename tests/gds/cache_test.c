@@ -4,6 +4,7 @@
  * process that touches the memory dies; the stub alone reaches it, by the device's own mapping.
  */
 #include <fcntl.h>
+#include <pthread.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -36,7 +37,12 @@ static int get(const int *of)
 	return __atomic_load_n(of, __ATOMIC_ACQUIRE);
 }
 
-/* head_dim 64: pages of 4 KiB per plane, which go straight; 32: half of that, which do not. */
+static void set(int *of, int value)
+{
+	__atomic_store_n(of, value, __ATOMIC_RELEASE);
+}
+
+/* head_dim 64: the pages of a block have 16 KiB per plane, and go straight; 8: 2 KiB, which do not. */
 static void prepare(struct world *w, uint64_t host_bytes, uint32_t head_dim)
 {
 	const struct tn_soft_device_opts o = {.late_ns = 100 * RIG_US, .seed = tn_test_seed()};
@@ -102,11 +108,390 @@ static void executors_with_threads_move_them_straight_too(void **state)
 	save_and_load(3);
 }
 
+/* ---- what goes by way of host memory ---------------------------------------------------------------------------------- */
+
+static void pages_that_are_not_aligned_go_by_way_of_host_memory(void **state)
+{
+	struct world w = {0};
+
+	up(&w, 0, 8);
+	assert_int_equal(rig_save(w.r.s, 1, BLOCKS, 0).stored, BLOCKS);
+	poison(&w);
+	assert_int_equal(rig_load(w.r.s, 1, BLOCKS), BLOCKS);
+	assert_int_equal(rig_stats(&w.r).direct_bytes, 0);
+	assert_int_equal(tn_soft_device_stats(device).copied_bytes, 2 * bytes_of_all(&w));
+	down(&w);
+}
+
+static void an_object_of_which_a_part_is_wanted_does_and_its_neighbours_go_straight(void **state)
+{
+	struct world w = {0};
+	struct tn_load_opts o;
+	struct tn_load *load;
+	uint64_t before;
+
+	up(&w, 0, 64);
+	assert_int_equal(rig_save(w.r.s, 1, BLOCKS, 0).stored, BLOCKS);
+	poison(&w);
+	tn_load_opts_init(&o);
+	o.first_page = 1;
+	before = rig_stats(&w.r).direct_bytes;
+	load = rig_load_begin(w.r.s, 1, BLOCKS, 0, &o);
+	assert_int_equal(rig_load_wait(w.r.s, load, RIG_LAYERS - 1), BLOCKS);
+	rig_load_end(w.r.s, load);
+	assert_int_equal(rig_stats(&w.r).direct_bytes - before, bytes_of_all(&w) / BLOCKS * (BLOCKS - 1));
+	assert_int_equal(rig_stats(&w.r).bounced_objects, RIG_LAYERS);
+	assert_true(rig_poisoned(w.r.s, 0));
+	rig_check_blocks(w.r.s, 2, BLOCKS - 1, RIG_PAGES);
+	down(&w);
+}
+
+static void how_bytes_go_is_the_option_s_choice(void **state)
+{
+	static const struct {
+		const char *transfer;
+		int module;
+		bool direct;
+	} row[] = {{"bounce", 2, false}, {"auto", 0, false}, {"auto", 2, true}, {"direct", 0, true}, {"direct", 2, true}};
+
+	for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
+		struct world w = {.transfer = row[i].transfer};
+
+		set(&stub->module_major, row[i].module);
+		up(&w, HOST, 64);
+		rig_save(w.r.s, 1, BLOCKS, 0);
+		assert_int_equal(rig_flush(&w.r), 0);
+		rig_reopen(&w.r);
+		assert_int_equal(rig_load(w.r.s, 1, BLOCKS), BLOCKS);
+		assert_int_equal(rig_stats(&w.r).direct_bytes > 0, row[i].direct);
+		down(&w);
+	}
+	set(&stub->module_major, 0);
+}
+
+static void a_transfer_that_is_none_is_refused(void **state)
+{
+	struct world w = {.transfer = "straight"};
+
+	prepare(&w, HOST, 64);
+	assert_int_equal(rig_open(&w.r), -EINVAL);
+	assert_non_null(strstr(tn_error_last()->text, "\"straight\""));
+	w.r.o.cache.transfer = "direct";
+	w.r.o.cache.transfer_streams = 65;
+	assert_int_equal(rig_open(&w.r), -EINVAL);
+	assert_non_null(strstr(tn_error_last()->text, "transfer_streams 65"));
+	down(&w);
+}
+
+/* ---- what fails --------------------------------------------------------------------------------------------------------- */
+
+static int register_memory(struct world *w, void *memory, struct tn_memory **out)
+{
+	struct tn_memory_range range = {.address = memory, .bytes = 1u << 20};
+	struct tn_memory_desc d;
+
+	tn_memory_desc_init(&d);
+	d.kind = TN_MEMORY_DEVICE;
+	d.driver = tn_soft_device_driver(device);
+	d.ranges = &range;
+	d.nranges = 1;
+	return tn_memory_register(w->r.cache, &d, out);
+}
+
+/* cuFile refuses the file: the memory is not registered, and the next one is. Where the caller leaves the way to the cache, it goes on without. */
+static void a_file_that_is_not_registered_ends_the_registration_with_its_cause(void **state)
+{
+	struct world w = {0};
+	struct tn_memory *m;
+	void *memory;
+
+	prepare(&w, HOST, 64);
+	w.r.o.spaces = 0;
+	rig_must_open(&w.r);
+	memory = tn_soft_device_memory(device, 1u << 20);
+	set(&stub->fail[STUB_REGISTER], 5008);
+	assert_int_equal(register_memory(&w, memory, &m), -ENOTSUP);
+	assert_non_null(strstr(tn_error_last()->text, "this file is not supported"));
+	set(&stub->fail[STUB_PROPERTIES], 5011);
+	assert_int_equal(register_memory(&w, memory, &m), -EIO);
+	assert_non_null(strstr(tn_error_last()->text, "the CUDA driver failed"));
+	assert_int_equal(register_memory(&w, memory, &m), 0);
+	assert_int_equal(tn_memory_unregister(m), 0);
+	tn_soft_device_release(device, memory);
+	down(&w);
+}
+
+static void with_auto_the_cache_goes_on_without_it(void **state)
+{
+	struct world w = {.transfer = "auto"};
+
+	set(&stub->module_major, 2);
+	set(&stub->fail[STUB_REGISTER], 5008);
+	up(&w, 0, 64);
+	assert_int_equal(rig_save(w.r.s, 1, BLOCKS, 0).stored, BLOCKS);
+	assert_int_equal(rig_load(w.r.s, 1, BLOCKS), BLOCKS);
+	assert_int_equal(rig_stats(&w.r).direct_bytes, 0);
+	down(&w);
+	set(&stub->module_major, 0);
+}
+
+/* error: of cuFile's, or -errno; 0: a transfer is shorter. What it was part of comes by way of host memory. */
+static void fail_one(enum stub_call call, int error, bool for_good)
+{
+	struct world w = {0};
+	uint64_t before;
+
+	up(&w, 0, 64);
+	if (call == STUB_READ)
+		assert_int_equal(rig_save(w.r.s, 1, BLOCKS, 0).stored, BLOCKS);
+	set(error ? &stub->fail[call] : &stub->shorter, error ? error : 4096);
+	if (call == STUB_WRITE)
+		assert_int_equal(rig_save(w.r.s, 1, BLOCKS, 0).stored, BLOCKS);
+	poison(&w);
+	assert_int_equal(rig_load(w.r.s, 1, BLOCKS), BLOCKS);
+	assert_int_equal(get(error ? &stub->fail[call] : &stub->shorter), 0);
+	assert_true(rig_stats(&w.r).bounced_objects > 0);
+	assert_int_equal(rig_stats(&w.r).io_errors, 0);
+	before = rig_stats(&w.r).direct_bytes;
+	poison(&w);
+	assert_int_equal(rig_load(w.r.s, 1, BLOCKS), BLOCKS);
+	assert_int_equal(rig_stats(&w.r).direct_bytes - before, for_good ? 0 : bytes_of_all(&w));
+	down(&w);
+}
+
+static void a_read_that_fails_is_made_again_by_way_of_host_memory(void **state)
+{
+	fail_one(STUB_READ, 5011, false);
+	fail_one(STUB_READ, -EIO, false);
+	fail_one(STUB_READ, 0, false);
+}
+
+static void a_write_that_fails_is_too(void **state)
+{
+	fail_one(STUB_WRITE, 5011, false);
+	fail_one(STUB_WRITE, -EIO, false);
+	fail_one(STUB_WRITE, 0, false);
+}
+
+static void a_file_that_is_refused_later_has_no_straight_way_any_more(void **state)
+{
+	fail_one(STUB_READ, 5008, true);
+	fail_one(STUB_WRITE, 5034, true);
+}
+
+/* Flips a bit in each page of the file that has the data of blocks, whose words all differ. */
+static void damage(struct world *w)
+{
+	unsigned char page[4096];
+	char path[512];
+	off_t at = (off_t)rig_store_file(&w->r, path, sizeof(path));
+	int fd = open(path, O_RDWR | O_CLOEXEC);
+
+	assert_true(fd >= 0);
+	for (; pread(fd, page, sizeof(page), at) == (ssize_t)sizeof(page); at += (off_t)sizeof(page)) {
+		int zeros = 0;
+
+		for (size_t i = 0; i < sizeof(page); i++)
+			zeros += page[i] == 0;
+		if (zeros > 200)
+			continue;
+		page[100] ^= 1;
+		assert_int_equal(pwrite(fd, page, sizeof(page), at), sizeof(page));
+	}
+	close(fd);
+}
+
+static void bytes_that_are_wrong_are_a_miss(void **state)
+{
+	struct world w = {0};
+
+	up(&w, 0, 64);
+	assert_int_equal(rig_save(w.r.s, 1, BLOCKS, 0).stored, BLOCKS);
+	assert_int_equal(rig_flush(&w.r), 0);
+	damage(&w);
+	assert_int_equal(rig_load(w.r.s, 1, BLOCKS), 0);
+	assert_true(rig_stats(&w.r).corrupt_objects > 0);
+	assert_true(rig_match(w.r.s, 1, BLOCKS) < (int)BLOCKS);
+	down(&w);
+}
+
+static void a_file_that_is_cut_short_meanwhile_is_a_miss(void **state)
+{
+	struct world w = {0};
+	struct tn_load *load;
+	char path[512];
+
+	up(&w, 0, 64);
+	assert_int_equal(rig_save(w.r.s, 1, BLOCKS, 0).stored, BLOCKS);
+	assert_int_equal(rig_flush(&w.r), 0);
+	rig_store_file(&w.r, path, sizeof(path));
+	set(&stub->hold, 1);
+	load = rig_load_begin(w.r.s, 1, BLOCKS, 0, NULL);
+	rig_until(&w.r, get(&stub->held) > 0);
+	assert_int_equal(truncate(path, 4096), 0);
+	set(&stub->hold, 0);
+	assert_int_equal(rig_load_wait(w.r.s, load, RIG_LAYERS - 1), 0);
+	rig_load_end(w.r.s, load);
+	assert_true(rig_stats(&w.r).io_errors > 0);
+	rig_close(&w.r); /* may say that the store is broken */
+	down(&w);
+}
+
+static void a_lost_device_ends_loads_and_saves_and_the_cache_lives_on(void **state)
+{
+	struct world w = {0};
+	struct tn_soft_device *lost;
+	struct rig_space other;
+	struct tn_load *load;
+	struct tn_save *save;
+
+	up(&w, 0, 64);
+	assert_int_equal(rig_save(w.r.s, 1, BLOCKS, 0).stored, BLOCKS);
+	set(&stub->hold, 1);
+	load = rig_load_begin(w.r.s, 1, BLOCKS, 0, NULL);
+	save = rig_save_begin(w.r.s, 100, BLOCKS, NPAGES / 2, NULL);
+	rig_save_give(w.r.s, save);
+	rig_until(&w.r, get(&stub->held) > 0);
+	tn_soft_device_lose(device);
+	set(&stub->hold, 0);
+	assert_int_equal(rig_load_wait(w.r.s, load, RIG_LAYERS - 1), 0);
+	rig_load_end(w.r.s, load);
+	assert_int_equal(rig_save_end(w.r.s, save).error, -EFAULT);
+	lost = device;
+	assert_int_equal(tn_soft_device_create(&(struct tn_soft_device_opts){0}, &device), 0);
+	w.r.o.soft_device = device;
+	assert_int_equal(rig_space_open(&w.r, &(struct rig_space_opts){0}, &other), 0);
+	assert_int_equal(rig_load(&other, 1, BLOCKS), BLOCKS);
+	rig_space_close(&other);
+	tn_soft_device_destroy(device);
+	device = lost;
+	w.r.o.soft_device = lost;
+	down(&w);
+}
+
+/* ---- when words rise, and what lives until then ----------------------------------------------------------------------- */
+
+static bool all_moved(struct world *w, uint64_t before)
+{
+	return rig_stats(&w->r).direct_bytes - before == bytes_of_all(w);
+}
+
+static void no_word_rises_before_the_device_has_summed(void **state)
+{
+	struct world w = {0};
+	struct tn_load *load;
+	uint64_t before;
+
+	up(&w, 0, 64);
+	assert_int_equal(rig_save(w.r.s, 1, BLOCKS, 0).stored, BLOCKS);
+	poison(&w);
+	before = rig_stats(&w.r).direct_bytes;
+	tn_soft_device_hold(device, true);
+	load = rig_load_begin(w.r.s, 1, BLOCKS, 0, NULL);
+	rig_until(&w.r, all_moved(&w, before));
+	for (uint32_t l = 0; l < RIG_LAYERS; l++)
+		assert_int_equal(tn_load_poll(load, l), -EAGAIN);
+	tn_soft_device_hold(device, false);
+	assert_int_equal(rig_load_wait(w.r.s, load, RIG_LAYERS - 1), BLOCKS);
+	rig_load_end(w.r.s, load);
+	rig_check_blocks(w.r.s, 1, BLOCKS, 0);
+	down(&w);
+}
+
+static void a_call_that_stands_still_keeps_its_pages_busy(void **state)
+{
+	struct world w = {0};
+	struct tn_load *load;
+
+	up(&w, 0, 64);
+	assert_int_equal(rig_save(w.r.s, 1, BLOCKS, 0).stored, BLOCKS);
+	set(&stub->hold, 1);
+	load = rig_load_begin(w.r.s, 1, BLOCKS, 0, NULL);
+	rig_until(&w.r, get(&stub->held) > 0);
+	assert_int_equal(tn_load_cancel(load), 0);
+	assert_int_equal(tn_load_end(load, tn_test_now() + 5 * RIG_MS, NULL), -EBUSY);
+	set(&stub->hold, 0);
+	rig_load_end(w.r.s, load);
+	poison(&w);
+	assert_int_equal(rig_load(w.r.s, 1, BLOCKS), BLOCKS);
+	down(&w);
+}
+
+/* A second open of the file would lose the lock that the first one has. */
+static void the_store_keeps_its_lock(void **state)
+{
+	struct world w = {0};
+	struct tn_cache_opts o;
+	struct tn_cache *other;
+	int rc;
+
+	up(&w, 0, 64);
+	assert_int_equal(rig_save(w.r.s, 1, BLOCKS, 0).stored, BLOCKS);
+	assert_int_equal(get(&stub->registered), 1);
+	o = w.r.o.cache;
+	o.lock_timeout_ns = 1;
+	rc = tn_cache_open(&o, &other);
+	assert_int_equal(rc, -EBUSY);
+	assert_int_equal(rig_load(w.r.s, 1, BLOCKS), BLOCKS);
+	down(&w);
+}
+
+/* ---- all at once --------------------------------------------------------------------------------------------------------- */
+
+static void *fail_now_and_then(void *arg)
+{
+	struct tn_rng rng;
+
+	tn_rng_seed(&rng, tn_test_seed());
+	while (!get(arg)) {
+		set(&stub->fail[tn_rng_below(&rng, 2) ? STUB_READ : STUB_WRITE], tn_rng_below(&rng, 2) ? -EIO : 5011);
+		usleep(500);
+	}
+	return NULL;
+}
+
+static void what_fails_by_chance_costs_no_block(void **state)
+{
+	struct world w = {.executors = 3};
+	uint32_t rounds = tn_test_soak() ? 2000 : 20;
+	pthread_t thread;
+	int ends = 0;
+
+	up(&w, 0, 64);
+	assert_int_equal(pthread_create(&thread, NULL, fail_now_and_then, &ends), 0);
+	for (uint32_t i = 0; i < rounds; i++) {
+		assert_int_equal(rig_save(w.r.s, 1 + i * BLOCKS, BLOCKS, 0).stored, BLOCKS);
+		poison(&w);
+		assert_int_equal(rig_load(w.r.s, 1 + i * BLOCKS, BLOCKS), BLOCKS);
+	}
+	set(&ends, 1);
+	pthread_join(thread, NULL);
+	set(&stub->fail[STUB_READ], 0);
+	set(&stub->fail[STUB_WRITE], 0);
+	down(&w);
+}
+
 static int run_all(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(blocks_go_from_device_memory_to_the_file_and_back_straight),
 		cmocka_unit_test(executors_with_threads_move_them_straight_too),
+		cmocka_unit_test(pages_that_are_not_aligned_go_by_way_of_host_memory),
+		cmocka_unit_test(an_object_of_which_a_part_is_wanted_does_and_its_neighbours_go_straight),
+		cmocka_unit_test(how_bytes_go_is_the_option_s_choice),
+		cmocka_unit_test(a_transfer_that_is_none_is_refused),
+		cmocka_unit_test(a_file_that_is_not_registered_ends_the_registration_with_its_cause),
+		cmocka_unit_test(with_auto_the_cache_goes_on_without_it),
+		cmocka_unit_test(a_read_that_fails_is_made_again_by_way_of_host_memory),
+		cmocka_unit_test(a_write_that_fails_is_too),
+		cmocka_unit_test(a_file_that_is_refused_later_has_no_straight_way_any_more),
+		cmocka_unit_test(bytes_that_are_wrong_are_a_miss),
+		cmocka_unit_test(a_file_that_is_cut_short_meanwhile_is_a_miss),
+		cmocka_unit_test(a_lost_device_ends_loads_and_saves_and_the_cache_lives_on),
+		cmocka_unit_test(no_word_rises_before_the_device_has_summed),
+		cmocka_unit_test(a_call_that_stands_still_keeps_its_pages_busy),
+		cmocka_unit_test(the_store_keeps_its_lock),
+		cmocka_unit_test(what_fails_by_chance_costs_no_block),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

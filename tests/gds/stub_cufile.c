@@ -64,11 +64,20 @@ void cuFileHandleDeregister(void *handle)
 	free(handle);
 }
 
+static void wait_while_held(void)
+{
+	__atomic_fetch_add(&stub_cufile.held, 1, __ATOMIC_ACQ_REL);
+	while (__atomic_load_n(&stub_cufile.hold, __ATOMIC_ACQUIRE))
+		usleep(200);
+	__atomic_fetch_sub(&stub_cufile.held, 1, __ATOMIC_ACQ_REL);
+}
+
 /* What a transfer returns at once: 0: go on. */
 static ssize_t refused(enum stub_call call)
 {
 	int error = begin(call).error;
 
+	wait_while_held();
 	if (!stub_cuda_is_current())
 		return -5015;
 	if (error >= 0)

@@ -12,6 +12,8 @@ struct stub_cufile {
 	int fail[STUB_CALLS];  /* the next call fails with this number of cuFile; -n: read and write return -1 with errno n */
 	int shorter;	       /* the next transfer moves so many bytes less */
 	int hold_open;	       /* cuFileDriverOpen does not return while this is set */
+	int hold;	       /* nor does a transfer begin */
+	int held;	       /* transfers that wait for that */
 	int calls[STUB_CALLS]; /* how often each was called */
 	int registered;	       /* handles that are registered now */
 	int module_major;      /* what the properties say */

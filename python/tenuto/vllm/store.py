@@ -20,9 +20,9 @@ GONE = (_core.OwnerGone, _core.Closed, _core.Forked)
 #: How long saves are waited for where nobody needs their pages, and how often it is said that they still are where somebody does.
 SAVE_PATIENCE_S = 10.0
 
-_CACHE_TEXTS = ("instance", "policy", "io_engine", "scheduler")
+_CACHE_TEXTS = ("instance", "policy", "io_engine", "scheduler", "transfer")
 _CACHE_NUMBERS = {**dict.fromkeys(("disk_bytes", "host_bytes", "write_bytes_per_day", "write_backlog_bytes", "header_cache_bytes"), size_of),
-                  **dict.fromkeys(("max_blocks", "max_ops", "max_op_blocks", "io_depth", "executors", "workers"), count_of),
+                  **dict.fromkeys(("max_blocks", "max_ops", "max_op_blocks", "io_depth", "executors", "workers", "transfer_streams"), count_of),
                   **dict.fromkeys(("offload_lag_ms", "durability_ms"), ms_of)}
 _CACHE_FLAGS = ("verify", "read_only")
 _COMMON = ("path", "socket", "store", "token", "serve", "tenant", "revision", "retry_s")
