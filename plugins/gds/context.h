@@ -13,4 +13,14 @@
 bool gds_context_enter(const void *address);
 void gds_context_leave(void);
 
+/* The context of an address, or NULL: it is not known. */
+void *gds_context_of(const void *address);
+/* Whether there are streams at all. Any thread. */
+bool gds_context_has_streams(void);
+/* A stream of the calling thread's context: 0, or an error of CUDA's. */
+int gds_stream_create(void **stream);
+/* Until all of it is over: 0, or an error of CUDA's; NULL: the stream of threads without one. */
+int gds_stream_wait(void *stream);
+void gds_stream_destroy(void *stream);
+
 #endif

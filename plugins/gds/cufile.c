@@ -67,6 +67,13 @@ int cufile_load(struct cufile *out, char *detail, size_t detail_bytes)
 		return -EPROTO;
 	}
 	find(library, &c.version, "cuFileGetVersion");
+	find(library, &c.batch_set_up, "cuFileBatchIOSetUp");
+	find(library, &c.batch_submit, "cuFileBatchIOSubmit");
+	find(library, &c.batch_status, "cuFileBatchIOGetStatus");
+	find(library, &c.batch_cancel, "cuFileBatchIOCancel");
+	find(library, &c.batch_destroy, "cuFileBatchIODestroy");
+	find(library, &c.read_async, "cuFileReadAsync");
+	find(library, &c.write_async, "cuFileWriteAsync");
 	*out = c;
 	return 0;
 }

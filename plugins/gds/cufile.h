@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
+#include <time.h>
 
 /* Errors of the library begin above it; below are those of the system. */
 #define CUFILE_ERROR_BASE 5000
@@ -50,6 +51,31 @@ struct cufile_properties {
 	unsigned char later[256]; /* what a newer library may write behind */
 };
 
+#define CUFILE_BATCH 1
+#define CUFILE_OPCODE_READ 0
+#define CUFILE_OPCODE_WRITE 1
+#define CUFILE_STATUS_COMPLETE 0x10
+
+struct cufile_batch_piece {
+	int mode; /* CUFILE_BATCH */
+	union {
+		struct {
+			void *base;
+			off_t offset, base_offset;
+			size_t bytes;
+		} batch;
+	} u;
+	void *handle;
+	int opcode;
+	void *cookie;
+};
+
+struct cufile_batch_event {
+	void *cookie;
+	int status;
+	size_t moved; /* an error is below 0 */
+};
+
 struct cufile {
 	struct cufile_error (*driver_open)(void);
 	struct cufile_error (*driver_properties)(struct cufile_properties *out);
@@ -58,6 +84,15 @@ struct cufile {
 	ssize_t (*read)(void *handle, void *base, size_t bytes, off_t offset, off_t base_offset);
 	ssize_t (*write)(void *handle, const void *base, size_t bytes, off_t offset, off_t base_offset);
 	struct cufile_error (*version)(int *out); /* NULL: a library older than 1.8 */
+	/* Several pieces in one call; each NULL: a library older than 1.6. */
+	struct cufile_error (*batch_set_up)(void **batch, unsigned most);
+	struct cufile_error (*batch_submit)(void *batch, unsigned n, struct cufile_batch_piece *piece, unsigned flags);
+	struct cufile_error (*batch_status)(void *batch, unsigned least, unsigned *n, struct cufile_batch_event *event, struct timespec *timeout);
+	struct cufile_error (*batch_cancel)(void *batch);
+	void (*batch_destroy)(void *batch);
+	/* In the order of a stream, which reads the arguments when it gets there; NULL: a library older than 1.7. */
+	struct cufile_error (*read_async)(void *handle, void *base, size_t *bytes, off_t *offset, off_t *base_offset, ssize_t *moved, void *stream);
+	struct cufile_error (*write_async)(void *handle, void *base, size_t *bytes, off_t *offset, off_t *base_offset, ssize_t *moved, void *stream);
 };
 
 /* Loads the library: 0; -ENOENT: there is none; -EPROTO: it lacks a function. It is never unloaded. */

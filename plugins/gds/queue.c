@@ -10,25 +10,28 @@
 #include <string.h>
 #include <time.h>
 
+#include "calls.h"
 #include "driver.h"
-#include "transfer.h"
 
-/* A piece that a stream has taken. */
+/* Pieces of a transfer that a stream has taken. */
 struct task {
 	struct tn_device_file_transfer *transfer;
 	const struct iovec *piece;
+	uint32_t n;
 	uint64_t offset; /* in the file */
 	int status;
 	char detail[sizeof(((struct tn_device_file_transfer *)0)->detail)];
 };
 
 struct tn_device_file_queue {
+	enum tn_device_file_calls calls;
 	pthread_mutex_t lock;
 	pthread_cond_t more;
 	struct tn_device_file_transfer *first, *last; /* with pieces that nobody has taken */
 	bool ends;
-	uint32_t nthreads;
+	uint32_t nthreads, ncallers;
 	pthread_t thread[TN_DEVICE_FILE_STREAMS_MAX];
+	struct gds_caller *caller[TN_DEVICE_FILE_STREAMS_MAX]; /* by stream; each thread takes the next one */
 };
 
 static uint64_t now_ns(void)
@@ -46,18 +49,20 @@ static bool is_taken(const struct tn_device_file_transfer *t)
 	return t->status || t->queue.begun == t->npieces;
 }
 
-/* The next piece of the first transfer; false: there is none. */
+/* The next pieces of the first transfer; false: there is none. */
 static bool take(struct tn_device_file_queue *q, struct task *task)
 {
 	struct tn_device_file_transfer *t = q->first;
+	uint32_t most = gds_calls_most(q->calls), left = t ? t->npieces - t->queue.begun : 0;
 
 	if (!t)
 		return false;
 	if (t->queue.begun == 0)
 		t->began_ns = now_ns();
-	*task = (struct task){.transfer = t, .piece = &t->piece[t->queue.begun], .offset = t->offset + t->queue.moved};
-	t->queue.moved += task->piece->iov_len;
-	t->queue.begun++;
+	*task = (struct task){.transfer = t, .piece = &t->piece[t->queue.begun], .n = left < most ? left : most, .offset = t->offset + t->queue.moved};
+	for (uint32_t i = 0; i < task->n; i++)
+		t->queue.moved += task->piece[i].iov_len;
+	t->queue.begun += task->n;
 	t->queue.under_way++;
 	if (is_taken(t))
 		q->first = t->queue.next;
@@ -100,18 +105,20 @@ static bool end(struct tn_device_file_queue *q, const struct task *task)
 static void *run(void *arg)
 {
 	struct tn_device_file_queue *q = arg;
+	struct gds_caller *caller;
 	struct task task;
 	bool over;
 
 	pthread_mutex_lock(&q->lock);
+	caller = q->caller[q->ncallers++];
 	while (!q->ends) {
 		if (!take(q, &task)) {
 			pthread_cond_wait(&q->more, &q->lock);
 			continue;
 		}
 		pthread_mutex_unlock(&q->lock);
-		task.status = gds_transfer(task.transfer->file, task.piece->iov_base, task.piece->iov_len, task.offset, task.transfer->write != 0,
-					   task.detail, sizeof(task.detail));
+		task.status = gds_caller_move(caller, task.transfer->file, task.piece, task.n, task.offset, task.transfer->write != 0, task.detail,
+					      sizeof(task.detail));
 		pthread_mutex_lock(&q->lock);
 		over = end(q, &task);
 		if (over) {
@@ -130,11 +137,17 @@ static int start(struct tn_device_file_queue *q)
 	sigset_t all, before;
 	int rc;
 
+	q->caller[q->nthreads] = gds_caller_create(q->calls);
+	if (!q->caller[q->nthreads])
+		return -ENOMEM;
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	rc = pthread_create(&q->thread[q->nthreads], NULL, run, q);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	q->nthreads += rc == 0;
+	if (rc)
+		gds_caller_destroy(q->caller[q->nthreads]);
+	else
+		q->nthreads++;
 	return -rc;
 }
 
@@ -148,6 +161,8 @@ void gds_queue_destroy(struct tn_device_file_queue *q)
 	pthread_mutex_unlock(&q->lock);
 	for (uint32_t i = 0; i < q->nthreads; i++)
 		pthread_join(q->thread[i], NULL);
+	for (uint32_t i = 0; i < q->nthreads; i++)
+		gds_caller_destroy(q->caller[i]);
 	pthread_cond_destroy(&q->more);
 	pthread_mutex_destroy(&q->lock);
 	free(q);
@@ -164,19 +179,21 @@ int gds_queue_create(enum tn_device_file_calls calls, uint32_t streams, struct t
 		snprintf(detail, detail_bytes, "%u streams of a queue: 1 to %u", streams, TN_DEVICE_FILE_STREAMS_MAX);
 		return -EINVAL;
 	}
-	if (calls != TN_DEVICE_FILE_SYNC)
-		return -ENOTSUP;
-	q = calloc(1, sizeof(*q));
+	rc = gds_calls_check(calls, detail, detail_bytes);
+	q = rc ? NULL : calloc(1, sizeof(*q));
+	if (rc)
+		return rc;
 	if (!q) {
 		snprintf(detail, detail_bytes, "no memory for a queue");
 		return -ENOMEM;
 	}
+	q->calls = calls;
 	pthread_mutex_init(&q->lock, NULL);
 	pthread_cond_init(&q->more, NULL);
 	for (uint32_t i = 0; i < streams && !rc; i++)
 		rc = start(q);
 	if (rc) {
-		snprintf(detail, detail_bytes, "no thread for stream %u of %u: allow this process more threads", q->nthreads, streams);
+		snprintf(detail, detail_bytes, "no thread or no memory for stream %u of %u: allow this process more", q->nthreads, streams);
 		gds_queue_destroy(q);
 		return rc;
 	}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Queues of transfers. A stream of a queue is a thread: it takes pieces of the oldest transfer, asks the library for them and waits. Pieces of one
- * transfer go to several streams. What a call of the library names lives until that call is over.
+ * Queues of transfers. A stream of a queue is a thread: it takes pieces of the oldest transfer, as many as are worth one call, asks the library for them
+ * (calls.h) and waits. Pieces of one transfer go to several streams.
  */
 #ifndef TN_GDS_QUEUE_H
 #define TN_GDS_QUEUE_H

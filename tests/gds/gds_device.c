@@ -24,6 +24,8 @@
 #define PASSES 4u /* that a figure is taken of */
 #define PIECE (4ull << 20)
 #define THREADS 8u
+#define PAGES (32ull << 10)   /* a piece of a queue's transfer */
+#define TRANSFER (1ull << 20) /* bytes of one */
 #define START_SECONDS 30
 
 static const struct tn_device_driver *driver;
@@ -148,6 +150,51 @@ static int move_all(struct tn_device_file *file, char *device, bool write, unsig
 	return rc;
 }
 
+/* ---- by queues: pieces of pages, as those of a cache are ------------------------------------------------------------- */
+
+struct move {
+	struct tn_device_file_transfer t;
+	struct iovec piece[TRANSFER / PAGES];
+	int *left;
+};
+
+static void moved(struct tn_device_file_transfer *t)
+{
+	__atomic_fetch_sub(((struct move *)t->arg)->left, 1, __ATOMIC_ACQ_REL);
+}
+
+/* All of it, in transfers that are all in the queue at once. */
+static int move_by_queue(struct tn_device_file_queue *queue, struct tn_device_file *file, char *device, bool write, const char *way)
+{
+	static struct move move[BYTES / TRANSFER];
+	int left = PASSES * (BYTES / TRANSFER), rc = 0;
+	uint64_t begin = now_ns();
+
+	for (unsigned pass = 0; pass < PASSES; pass++) {
+		int after = left - (int)(BYTES / TRANSFER);
+
+		for (uint64_t i = 0; i < BYTES / TRANSFER; i++) {
+			struct move *m = &move[i];
+
+			for (uint64_t k = 0; k < TRANSFER / PAGES; k++)
+				m->piece[k] = (struct iovec){device + i * TRANSFER + k * PAGES, PAGES};
+			m->left = &left;
+			m->t = (struct tn_device_file_transfer){.file = file, .piece = m->piece, .npieces = TRANSFER / PAGES, .write = write,
+								.offset = i * TRANSFER, .done = moved, .arg = m};
+			gds->submit(queue, &m->t);
+		}
+		while (__atomic_load_n(&left, __ATOMIC_ACQUIRE) > after)
+			usleep(50);
+		for (uint64_t i = 0; i < BYTES / TRANSFER && rc == 0; i++) {
+			rc = move[i].t.status;
+			memcpy(detail, move[i].t.detail, sizeof(move[i].t.detail));
+		}
+	}
+	printf("{\"figure\": \"gds queue\", \"calls\": \"%s\", \"way\": \"%s\", \"streams\": %u, \"piece_kib\": %llu, \"gb_per_s\": %.3f}\n", way,
+	       write ? "device to file" : "file to device", THREADS, PAGES >> 10, rc ? 0 : (double)(PASSES * BYTES) / (double)(now_ns() - begin));
+	return rc;
+}
+
 static int compare(const char *path, const uint64_t *host, uint64_t first)
 {
 	for (uint64_t i = 0; i < BYTES / 8; i++)
@@ -173,6 +220,33 @@ static int read_back(const char *path, char *host)
 	return at == BYTES ? 0 : -EIO;
 }
 
+/* Of cuFile's other calls it is not known whether each machine has them: they are reported. */
+static void check_queues(const char *path, const char *other, struct tn_device_file *from, struct tn_device_file *to, char *device, void *stream, char *host)
+{
+	static const char *const names[] = {[TN_DEVICE_FILE_SYNC] = "sync", [TN_DEVICE_FILE_BATCH] = "batch", [TN_DEVICE_FILE_ASYNC] = "async"};
+
+	for (unsigned calls = TN_DEVICE_FILE_SYNC; calls <= TN_DEVICE_FILE_ASYNC; calls++) {
+		struct tn_device_file_queue *queue;
+		int rc = gds->queue_create((enum tn_device_file_calls)calls, THREADS, &queue, detail, sizeof(detail));
+
+		if (rc) {
+			printf("{\"figure\": \"gds queue\", \"calls\": \"%s\", \"code\": %d}\n", names[calls], rc);
+			continue;
+		}
+		memset(host, 0, BYTES);
+		check("the device is cleared", copy(stream, TN_DEVICE_FROM_HOST, device, host));
+		check("a queue brings all bytes of the file", move_by_queue(queue, from, device, false, names[calls]));
+		check("they are copied to the host", copy(stream, TN_DEVICE_TO_HOST, device, host));
+		check("they are the file's", compare(path, (uint64_t *)(void *)host, 1000));
+		fill((uint64_t *)(void *)host, calls * 7000000000u);
+		check("others are copied to the device", copy(stream, TN_DEVICE_FROM_HOST, device, host));
+		check("a queue brings all of them to the other file", move_by_queue(queue, to, device, true, names[calls]));
+		check("they are read there", read_back(other, host));
+		check("they are the device's", compare(other, (uint64_t *)(void *)host, calls * 7000000000u));
+		gds->queue_destroy(queue);
+	}
+}
+
 /* file to device, and device to another file; what arrived is looked at past the plugin. */
 static void check_transfers(const char *path, const char *other, char *device, void *stream, char *host)
 {
@@ -196,6 +270,7 @@ static void check_transfers(const char *path, const char *other, char *device, v
 			check("they are read there", read_back(other, host));
 			check("they are the device's", compare(other, (uint64_t *)(void *)host, threads * 5000000000u));
 		}
+		check_queues(path, other, from, to, device, stream, host);
 		check("what is not aligned is refused", gds->read(from, device, 100, 0, detail, sizeof(detail)) == -ENOTSUP ? 0 : -EINVAL);
 		gds->release(to);
 	}

@@ -3,6 +3,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 #define API __attribute__((visibility("default")))
 #define INVALID_VALUE 1
@@ -13,6 +14,9 @@ API int cuPointerGetAttribute(void *out, int attribute, uint64_t address);
 API int cuCtxPushCurrent_v2(void *context);
 API int cuCtxPopCurrent_v2(void **context);
 API int cuDevicePrimaryCtxRetain(void **context, int device);
+API int cuStreamCreate(void **stream, unsigned flags);
+API int cuStreamSynchronize(void *stream);
+API int cuStreamDestroy_v2(void *stream);
 
 static char own_context, primary_context;
 static __thread void *current;
@@ -64,4 +68,79 @@ API int stub_cuda_is_current(void)
 API int stub_cuda_pushed(void)
 {
 	return pushed;
+}
+
+/* ---- streams, each of one thread --------------------------------------------------------------------- */
+
+struct work {
+	void (*run)(void *arg);
+	void *arg;
+	struct work *next;
+};
+
+struct stream {
+	struct work *first, **last;
+	void *context;
+};
+
+static __thread struct stream of_thread;
+
+static struct stream *stream_of(void *stream)
+{
+	struct stream *s = stream ? stream : &of_thread;
+
+	if (!s->last)
+		s->last = &s->first;
+	return s;
+}
+
+int cuStreamCreate(void **stream, unsigned flags)
+{
+	int e = __atomic_exchange_n(&stub_cuda.fail_stream_create, 0, __ATOMIC_ACQ_REL);
+	struct stream *s = e ? NULL : calloc(1, sizeof(*s));
+
+	if (!s)
+		return e;
+	s->context = current;
+	*stream = s;
+	__atomic_fetch_add(&stub_cuda.streams, 1, __ATOMIC_RELAXED);
+	return 0;
+}
+
+int cuStreamSynchronize(void *stream)
+{
+	struct stream *s = stream_of(stream);
+	struct work *w = s->first;
+
+	if (s->context != current && stream)
+		return 400; /* an invalid handle */
+	s->first = NULL;
+	s->last = NULL;
+	while (w) {
+		struct work *next = w->next;
+
+		w->run(w->arg);
+		free(w);
+		w = next;
+	}
+	return __atomic_exchange_n(&stub_cuda.fail_stream_synchronize, 0, __ATOMIC_ACQ_REL);
+}
+
+int cuStreamDestroy_v2(void *stream)
+{
+	__atomic_fetch_sub(&stub_cuda.streams, 1, __ATOMIC_RELAXED);
+	free(stream);
+	return 0;
+}
+
+API void stub_cuda_ask(void *stream, void (*run)(void *arg), void *arg)
+{
+	struct stream *s = stream_of(stream);
+	struct work *w = malloc(sizeof(*w));
+
+	if (!w)
+		abort();
+	*w = (struct work){.run = run, .arg = arg};
+	*s->last = w;
+	s->last = &w->next;
 }

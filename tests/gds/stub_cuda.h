@@ -13,6 +13,8 @@ enum stub_cuda_memory {
 struct stub_cuda {
 	int memory;   /* enum stub_cuda_memory */
 	int retained; /* how often a primary context was retained */
+	int fail_stream_create, fail_stream_synchronize; /* the next call fails with this number; the work of the stream is done all the same */
+	int streams; /* that there are now */
 };
 
 /* The stub exports these. */
@@ -20,6 +22,8 @@ extern struct stub_cuda stub_cuda;
 
 /* Whether the calling thread is in the context that its memory wants; none is wanted of memory that is not known. */
 int stub_cuda_is_current(void);
+/* Something that the stream does when somebody waits for it. NULL: the stream of threads without one, which each has for itself. */
+void stub_cuda_ask(void *stream, void (*run)(void *arg), void *arg);
 /* How many contexts the calling thread has pushed and not popped. */
 int stub_cuda_pushed(void);
 

@@ -5,7 +5,19 @@
 
 #include <stdint.h>
 
-enum stub_call { STUB_OPEN, STUB_PROPERTIES, STUB_REGISTER, STUB_READ, STUB_WRITE, STUB_CALLS };
+enum stub_call {
+	STUB_OPEN,
+	STUB_PROPERTIES,
+	STUB_REGISTER,
+	STUB_READ,  /* of each piece, whoever asked for it */
+	STUB_WRITE, /* likewise */
+	STUB_BATCH_SET_UP,
+	STUB_BATCH_SUBMIT,
+	STUB_BATCH_STATUS,
+	STUB_READ_ASYNC,
+	STUB_WRITE_ASYNC,
+	STUB_CALLS,
+};
 
 /* All members are read and written with __atomic_*. */
 struct stub_cufile {
@@ -16,6 +28,7 @@ struct stub_cufile {
 	int held;	       /* transfers that wait for that */
 	int calls[STUB_CALLS]; /* how often each was called */
 	int registered;	       /* handles that are registered now */
+	int batches;	       /* that are set up now */
 	int module_major;      /* what the properties say */
 	unsigned feature_flags;
 	void *(*bytes_of)(const void *address); /* where the process reaches the bytes of an address of a device; NULL: as libtenuto_soft.so says */
