@@ -181,13 +181,9 @@ bool tn_transfers_maps(const struct tn_cache *cache)
 	return cache->transfers && tn_executor_maps(cache->transfers->executor);
 }
 
-int tn_transfers_open_direct(const struct tn_cache *cache, bool *open)
+int tn_transfers_open_direct(const struct tn_cache *cache, const struct tn_device_driver *driver, uint32_t device, bool *open)
 {
-	struct tn_direct *direct = cache->transfers ? cache->transfers->direct : NULL;
-	int rc = tn_direct_open(direct);
-
-	*open = tn_direct_is_open(direct);
-	return rc;
+	return tn_direct_open(cache->transfers ? cache->transfers->direct : NULL, driver, device, open);
 }
 
 /* The cache's own memory of the host is mapped for as long as there is an executor. */

@@ -58,7 +58,7 @@ bool tn_transfers_map(const struct tn_cache *cache, void *memory, uint64_t bytes
 void tn_transfers_unmap(const struct tn_cache *cache, void *memory, uint64_t bytes);
 /* Whether the executor has any use for that. Any thread. */
 bool tn_transfers_maps(const struct tn_cache *cache);
-/* As tn_direct_open (device/direct.h), for a memory of a device that is to be registered; *open: something goes the direct way. Any thread. */
-int tn_transfers_open_direct(const struct tn_cache *cache, bool *open);
+/* As tn_direct_open (device/direct.h), for a memory that is to be registered. Any thread. */
+int tn_transfers_open_direct(const struct tn_cache *cache, const struct tn_device_driver *driver, uint32_t device, bool *open);
 
 #endif

@@ -48,13 +48,6 @@ static void unmake(const struct tn_copier *c, struct stream *s)
 	s->stream = NULL;
 }
 
-static bool can_sum(const struct tn_device_driver *driver, uint32_t device)
-{
-	struct tn_device_properties p;
-
-	return driver->ops->sum && driver->ops->properties(driver, device, &p) == 0 && p.sums;
-}
-
 int tn_copier_create(const struct tn_device_driver *driver, uint32_t device, bool sums, const struct tn_alloc *alloc, const struct tn_log *log,
 		     const struct tn_clock *clock, struct tn_copier **out)
 {
@@ -63,7 +56,7 @@ int tn_copier_create(const struct tn_device_driver *driver, uint32_t device, boo
 
 	if (!c)
 		return tn_fail(-ENOMEM, "driver %s: no memory for streams", driver->ops->name);
-	*c = (struct tn_copier){.driver = driver, .device = device, .alloc = alloc, .log = log, .clock = clock, .sums = sums && can_sum(driver, device)};
+	*c = (struct tn_copier){.driver = driver, .device = device, .alloc = alloc, .log = log, .clock = clock, .sums = sums};
 	for (uint32_t i = 0; i < WAYS * STREAMS; i++) {
 		struct stream *s = &c->at[i / STREAMS][i % STREAMS];
 

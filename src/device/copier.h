@@ -31,7 +31,7 @@ struct tn_copying {
 	uint32_t nsums;
 };
 
-/* sums: checksums will be wanted, if the driver has them. 0 and *out; -ENOMEM; or the driver's error. The driver, the log and the clock outlive it. */
+/* sums: checksums will be wanted, and the driver has them. 0 and *out; -ENOMEM; or the driver's error. The driver, the log and the clock outlive it. */
 int tn_copier_create(const struct tn_device_driver *driver, uint32_t device, bool sums, const struct tn_alloc *alloc, const struct tn_log *log,
 		     const struct tn_clock *clock, struct tn_copier **out);
 /* Nothing is under way. NULL-safe. */

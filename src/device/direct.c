@@ -28,7 +28,7 @@ struct tn_direct {
 	pthread_mutex_t opening; /* of what follows */
 	bool waited; /* for the library to start */
 	bool said;   /* the log has why nothing goes the direct way */
-	bool open;   /* shared: read without the lock, too */
+	bool open;   /* the files are registered */
 	const struct tn_device_file_ops *ops;
 	struct tn_device_file_queue *queue;
 	struct file file[TN_DIRECT_FILES_MAX];
@@ -128,49 +128,57 @@ static int add_files(struct tn_direct *d, char *detail)
 		return tn_fail(rc, "plugin " PLUGIN " does not serve the stores: %s", detail);
 	}
 	for (uint32_t i = 0; i < TN_DIRECT_FILES_MAX; i++)
-		__atomic_store_n(&d->file[i].serves, d->file[i].handle != NULL, __ATOMIC_RELAXED);
-	__atomic_store_n(&d->open, true, __ATOMIC_RELEASE);
+		__atomic_store_n(&d->file[i].serves, d->file[i].handle != NULL, __ATOMIC_RELEASE); /* behind handle and queue */
+	d->open = true;
 	return 0;
+}
+
+static bool can_sum(const struct tn_device_driver *driver, uint32_t device)
+{
+	struct tn_device_properties p;
+
+	return driver->ops->sum && driver->ops->properties(driver, device, &p) == 0 && p.sums;
 }
 
 /* Under its lock. */
-static int open_once(struct tn_direct *d)
+static int open_once(struct tn_direct *d, const struct tn_device_driver *driver, uint32_t device)
 {
 	char detail[DETAIL_BYTES] = "";
-	int rc = start(d, detail);
+	int rc;
 
+	if (!can_sum(driver, device))
+		return tn_fail(-ENOTSUP, "driver %s does not sum objects on device %u: set transfer to \"bounce\"", driver->ops->name, device);
+	if (d->open)
+		return 0;
+	rc = start(d, detail);
 	if (rc == 1 && d->mode == TN_DIRECT_AUTO)
-		rc = tn_fail(-ENOTSUP, "plugin " PLUGIN " copies by way of host memory itself (compatibility mode)");
-	else if (rc >= 0)
-		rc = add_files(d, detail);
-	if (rc == 0 || d->mode == TN_DIRECT_ALWAYS)
-		return rc;
-	if (!d->said)
-		tn_log(d->log, TN_LOG_INFO, "memory of devices is loaded and saved by way of host memory: %s", tn_error_last()->text);
-	d->said = true;
-	return 0;
+		return tn_fail(-ENOTSUP, "plugin " PLUGIN " copies by way of host memory itself (compatibility mode)");
+	return rc < 0 ? rc : add_files(d, detail);
 }
 
-int tn_direct_open(struct tn_direct *d)
+int tn_direct_open(struct tn_direct *d, const struct tn_device_driver *driver, uint32_t device, bool *open)
 {
 	int rc;
 
-	if (!d || d->mode == TN_DIRECT_NEVER)
+	*open = false;
+	if (!d)
 		return 0;
 	pthread_mutex_lock(&d->opening);
-	rc = d->open ? 0 : open_once(d);
+	rc = open_once(d, driver, device);
+	*open = rc == 0;
+	if (rc && d->mode == TN_DIRECT_AUTO) {
+		if (!d->said)
+			tn_log(d->log, TN_LOG_INFO, "memory of devices is loaded and saved by way of host memory: %s", tn_error_last()->text);
+		d->said = true;
+		rc = 0;
+	}
 	pthread_mutex_unlock(&d->opening);
 	return rc;
 }
 
-bool tn_direct_is_open(const struct tn_direct *d)
-{
-	return d && __atomic_load_n(&d->open, __ATOMIC_ACQUIRE);
-}
-
 bool tn_direct_has(const struct tn_direct *d, uint32_t i)
 {
-	return tn_direct_is_open(d) && __atomic_load_n(&d->file[i].serves, __ATOMIC_RELAXED);
+	return d && __atomic_load_n(&d->file[i].serves, __ATOMIC_ACQUIRE);
 }
 
 /* ---- transfers -------------------------------------------------------------------------------------------- */

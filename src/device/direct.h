@@ -12,6 +12,7 @@
 
 #include <stdbool.h>
 #include <tenuto/device_file.h>
+#include <tenuto/device_memory.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -41,15 +42,14 @@ void tn_direct_destroy(struct tn_direct *d);
 void tn_direct_file(struct tn_direct *d, uint32_t i, int fd);
 
 /*
- * Starts the plugin, unless it has started already, and has it register all files. Takes seconds the first time; later it only asks whether the plugin
- * has started meanwhile. Calls come one after the other. NULL-safe.
+ * For memory of a device: starts the plugin, unless it has started already, and has it register all files. Takes seconds the first time; later it only
+ * asks whether the plugin has started meanwhile. Calls come one after the other. NULL-safe.
  *
- * Return: 0: tn_direct_has says what goes the direct way, which may be nothing (TN_DIRECT_AUTO: the log says why). TN_DIRECT_ALWAYS: -errno, if
- * the plugin is not there, does not start, or does not take a file.
+ * Return: 0 and *open: whether objects in that memory may go the direct way (false: the log says why). TN_DIRECT_ALWAYS: -errno, if they may not: the
+ * driver does not sum, or the plugin is not there, does not start, or does not take a file.
  */
-int tn_direct_open(struct tn_direct *d);
-/* Whether anything goes the direct way; and whether what file i has does. NULL-safe. */
-bool tn_direct_is_open(const struct tn_direct *d);
+int tn_direct_open(struct tn_direct *d, const struct tn_device_driver *driver, uint32_t device, bool *open);
+/* Whether what file i has goes the direct way. NULL-safe. */
 bool tn_direct_has(const struct tn_direct *d, uint32_t i);
 
 /* Moves what is described, but for its file, which is file i. As submit of tenuto/device_file.h; tn_direct_has has said true of i. */

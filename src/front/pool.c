@@ -121,11 +121,9 @@ static int take_to_executors(struct tn_memory *m)
 	struct tn_cache *cache = m->cache;
 	struct tn_copier *copier = NULL;
 	bool sums;
-	int rc = tn_transfers_open_direct(cache, &sums);
+	int rc = tn_transfers_open_direct(cache, m->driver, m->device, &sums);
 
 	rc = rc ? rc : tn_copier_create(m->driver, m->device, sums, cache->alloc, &cache->log, &cache->clock, &copier);
-	if (rc == 0 && sums && !tn_copier_sums(copier) && strcmp(cache->o.transfer, "direct") == 0)
-		rc = tn_fail(-ENOTSUP, "driver %s does not sum objects on device %u: set transfer to \"auto\" or \"bounce\"", m->driver->ops->name, m->device);
 	rc = rc ? rc : tn_pins_join(&cache->pins, m->driver);
 	if (rc)
 		tn_copier_destroy(copier);

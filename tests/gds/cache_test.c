@@ -221,6 +221,38 @@ static void a_file_that_is_not_registered_ends_the_registration_with_its_cause(v
 	down(&w);
 }
 
+static int no_sum(const struct tn_device_driver *driver, uint32_t d, struct tn_device_properties *out)
+{
+	*out = (struct tn_device_properties){.bytes = 1u << 30};
+	return 0;
+}
+
+static void a_driver_that_does_not_sum_has_no_straight_way(void **state)
+{
+	struct world w = {0};
+	struct tn_device_driver_ops ops;
+	struct tn_device_driver driver;
+	struct tn_memory_desc d;
+	struct tn_memory *m;
+
+	prepare(&w, HOST, 64);
+	w.r.o.spaces = 0;
+	rig_must_open(&w.r);
+	driver = *tn_soft_device_driver(device);
+	ops = *driver.ops;
+	ops.properties = no_sum;
+	driver.ops = &ops;
+	tn_memory_desc_init(&d);
+	d.kind = TN_MEMORY_DEVICE;
+	d.driver = &driver;
+	d.ranges = &(struct tn_memory_range){.address = tn_soft_device_memory(device, 1u << 20), .bytes = 1u << 20};
+	d.nranges = 1;
+	assert_int_equal(tn_memory_register(w.r.cache, &d, &m), -ENOTSUP);
+	assert_non_null(strstr(tn_error_last()->text, "does not sum"));
+	tn_soft_device_release(device, d.ranges->address);
+	down(&w);
+}
+
 static void with_auto_the_cache_goes_on_without_it(void **state)
 {
 	struct world w = {.transfer = "auto"};
@@ -481,6 +513,7 @@ static int run_all(void)
 		cmocka_unit_test(how_bytes_go_is_the_option_s_choice),
 		cmocka_unit_test(a_transfer_that_is_none_is_refused),
 		cmocka_unit_test(a_file_that_is_not_registered_ends_the_registration_with_its_cause),
+		cmocka_unit_test(a_driver_that_does_not_sum_has_no_straight_way),
 		cmocka_unit_test(with_auto_the_cache_goes_on_without_it),
 		cmocka_unit_test(a_read_that_fails_is_made_again_by_way_of_host_memory),
 		cmocka_unit_test(a_write_that_fails_is_too),

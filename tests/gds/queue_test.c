@@ -269,6 +269,7 @@ static void many_threads_share_a_queue(void **state)
 		struct world w;
 
 		up(&w, ways[i]);
+		tn_test_seed(); /* its first call is no thread's */
 		set(&stub->fail[STUB_READ], 5011);
 		for (uint32_t k = 0; k < THREADS; k++) {
 			user[k] = (struct user){&w, k, 0};
