@@ -2,8 +2,9 @@
 /*
  * `tenuto bench device`: loads and saves of pages in device memory beside those of pages in host memory, from and to the host tier and a disk.
  *
- * Two caches, one of host memory alone and one of a directory, have two spaces each of this process: one has its pool in host memory, the other in memory
- * that a driver has allocated. A third cache has a device tier above its host tier, and a pool in device memory alone. All transfers of a round go one after the other, in another order in each round. Ratios are of one round. CPU time is the
+ * Four caches: one of host memory alone, and two of a directory, have two spaces each of this process: one has its pool in host memory, the other in memory
+ * that a driver has allocated. The last of them has device memory take the direct way (transfer "direct"), where plugin gds serves. Another cache has a
+ * device tier above its host tier, and a pool in device memory alone. All transfers of a round go one after the other, in another order in each round. Ratios are of one round. CPU time is the
  * whole process', so of a driver that copies with the CPU it has that, too. Beside it: what one copy of the same bytes costs.
  */
 #include "bench.h"
@@ -28,11 +29,12 @@
 #define FLIGHT_BYTES (32ull << 20)
 #define COPIES 8u /* that are timed */
 
-enum tier { HOST_TIER, DISK_TIER, DEVICE_TIER, TIERS };
+enum tier { HOST_TIER, DISK_TIER, DEVICE_TIER, DIRECT_TIER, TIERS };
 enum kind { HOST, DEVICE, KINDS };
 enum figure { SAVE_GBS, LOAD_GBS, LOAD_CPU, FIGURES };
 
-static const char *const tiers[TIERS] = {"host", "disk", "device"};
+static const char *const labels[TIERS] = {"host tier", "disk tier", "device tier", "disk, direct"};
+static const char *const tiers[TIERS] = {"host", "disk", "device", "direct"};
 static const char *const kinds[KINDS] = {"host", "device"};
 static const char *const figures[FIGURES] = {"save_gbs", "load_gbs", "load_cpu_s_per_gb"};
 
@@ -78,6 +80,8 @@ struct bench {
 	const struct device_args *args;
 	const struct tn_device_driver *driver;
 	char model[4096]; /* path of the drive's; empty: none */
+	char why[512];	  /* nothing takes the direct way; empty: it does */
+	int tiers;	  /* that are measured */
 	struct tn_cache *cache[TIERS];
 	struct side side[TIERS][KINDS];
 	uint32_t blocks, batch; /* per round; per load or save */
@@ -192,7 +196,9 @@ static int open_cache(struct bench *b, enum tier tier, const char *dir)
 	tn_cache_opts_init(&o);
 	o.geometry = &g;
 	o.policy = "lru";
-	if (tier == DISK_TIER) {
+	o.transfer = tier == DIRECT_TIER ? "direct" : "bounce";
+	o.instance = tiers[tier];
+	if (tier == DISK_TIER || tier == DIRECT_TIER) {
 		o.dirs = &dir;
 		o.ndirs = 1;
 		o.disk_blocks = blocks;
@@ -202,7 +208,7 @@ static int open_cache(struct bench *b, enum tier tier, const char *dir)
 	if (tier == DEVICE_TIER)
 		o.device_tier = (struct tn_device_tier){.bytes = blocks * a->object * a->layers, .driver = b->driver, .device = (uint32_t)a->device};
 	if (!rc)
-		rc = tier == DISK_TIER ? tn_paced_cache_open(&o, &drive, &b->cache[tier]) : tn_cache_open(&o, &b->cache[tier]);
+		rc = tier == DISK_TIER || tier == DIRECT_TIER ? tn_paced_cache_open(&o, &drive, &b->cache[tier]) : tn_cache_open(&o, &b->cache[tier]);
 	for (int k = 0; !rc && k < KINDS; k++)
 		rc = is_measured(tier, (enum kind)k) ? open_side(b, tier, (enum kind)k) : 0;
 	return rc;
@@ -292,7 +298,7 @@ static int one(struct bench *b, enum tier tier, enum kind kind, uint64_t seed, d
 	tn_cache_stat(b->cache[tier], "loaded_device_bytes", &after);
 	if (tier == DEVICE_TIER)
 		b->within[b->rounds] = (double)(after - before) * 1e-9 / gb_of(b);
-	return rc ? cli_fail(rc, "%s tier, %s memory", tiers[tier], kinds[kind]) : CLI_OK;
+	return rc ? cli_fail(rc, "%s, %s memory", labels[tier], kinds[kind]) : CLI_OK;
 }
 
 /* CPU s per GB of one copy by the CPU between memories of the kind that session memory is, object by object. */
@@ -325,10 +331,20 @@ static int one_round(struct bench *b, uint64_t round, double figure[TIERS][KINDS
 {
 	int rc = CLI_OK;
 
-	for (int t = 0; t < TIERS; t++)
+	for (int t = 0; t < b->tiers; t++)
 		for (uint64_t k = round; k < round + KINDS && !rc; k++)
 			rc = !is_measured((enum tier)t, (enum kind)(k % KINDS)) ? CLI_OK : one(b, (enum tier)t, (enum kind)(k % KINDS), 1 + round * KINDS + k % KINDS, figure[t][k % KINDS]);
 	return rc;
+}
+
+/* A paced drive does not pace what goes past its engine. */
+static void open_direct(struct bench *b, const char *dir)
+{
+	int rc = *b->model ? -ENOTSUP : open_cache(b, DIRECT_TIER, dir);
+
+	b->tiers = rc ? DIRECT_TIER : TIERS;
+	if (rc)
+		snprintf(b->why, sizeof(b->why), "%s", *b->model ? "a drive that is paced" : tn_error_last()->text);
 }
 
 static int run(struct bench *b, const char *dir, struct cli_progress *progress)
@@ -336,14 +352,15 @@ static int run(struct bench *b, const char *dir, struct cli_progress *progress)
 	double figure[TIERS][KINDS][FIGURES];
 	int rc = 0;
 
-	for (int t = 0; !rc && t < TIERS; t++)
+	for (int t = 0; !rc && t < DIRECT_TIER; t++)
 		rc = open_cache(b, (enum tier)t, dir);
 	if (rc)
 		return cli_fail(rc, "open");
+	open_direct(b, dir);
 	rc = one_round(b, 0, figure); /* memory is touched, the store's slots are written once */
 	for (; !rc && b->rounds < b->args->rounds && !cli_interrupted(); b->rounds++) {
 		rc = one_round(b, b->rounds + 1, figure);
-		for (int t = 0; t < TIERS; t++)
+		for (int t = 0; t < b->tiers; t++)
 			for (int k = 0; k < KINDS; k++)
 				for (int f = 0; f < FIGURES; f++)
 					b->figure[t][k][f][b->rounds] = figure[t][k][f];
@@ -367,7 +384,7 @@ static void row(struct cli_table *t, const struct bench *b, enum tier tier, enum
 {
 	double v[ROUNDS_MAX];
 
-	cli_table_cell(t, "%s tier, %s memory", tiers[tier], kinds[kind]);
+	cli_table_cell(t, "%s, %s memory", labels[tier], kinds[kind]);
 	for (int f = 0; f < FIGURES; f++) {
 		memcpy(v, b->figure[tier][kind][f], b->rounds * sizeof(*v));
 		cell(t, v, b->rounds, f == LOAD_CPU ? 3 : 2);
@@ -380,7 +397,7 @@ static void compare(struct cli_table *t, const struct bench *b, enum tier tier)
 	bool tier_itself = tier == DEVICE_TIER;
 	double v[ROUNDS_MAX];
 
-	cli_table_cell(t, tier_itself ? "%s tier against host tier, device memory *" : "%s tier, device against host *", tiers[tier]);
+	cli_table_cell(t, tier_itself ? "%s against host tier, device memory *" : "%s, device against host *", labels[tier]);
 	for (int f = 0; f < FIGURES; f++) {
 		for (size_t i = 0; i < b->rounds; i++) {
 			double device = b->figure[tier][DEVICE][f][i];
@@ -404,7 +421,7 @@ static int print(struct bench *b)
 	cli_table_init(&t, 4, left);
 	for (size_t i = 0; i < 4; i++)
 		cli_table_cell(&t, "%s", heads[i]);
-	for (int tier = 0; tier < TIERS; tier++) {
+	for (int tier = 0; tier < b->tiers; tier++) {
 		if (is_measured((enum tier)tier, HOST))
 			row(&t, b, (enum tier)tier, HOST);
 		row(&t, b, (enum tier)tier, DEVICE);
@@ -413,6 +430,8 @@ static int print(struct bench *b)
 	cli_table_print(&t, stdout, true);
 	printf("\n%.0f %% of the bytes of loads from the device tier came from there\n", 100 * bench_median(b->within, b->rounds));
 	printf("* ratio; of CPU time: how many copies of the same bytes by the CPU it is more. One takes %.3f s/GB\n", bench_median(b->copy_cpu, b->rounds));
+	if (*b->why)
+		printf("Nothing took the direct way: %s\n", b->why);
 	return cli_finish(CLI_OK);
 }
 
@@ -429,7 +448,7 @@ static json_t *as_json(const struct bench *b)
 {
 	json_t *o = json_object();
 
-	for (int t = 0; t < TIERS; t++)
+	for (int t = 0; t < b->tiers; t++)
 		for (int k = 0; k < KINDS; k++) {
 			json_t *side = is_measured((enum tier)t, (enum kind)k) ? json_object() : NULL;
 			char name[32];
@@ -502,7 +521,7 @@ int cmd_bench_device(int argc, char **argv)
 		free(b);
 		return rc;
 	}
-	rc = cli_check_free_bytes(dir, a.total * (KINDS + 1));
+	rc = cli_check_free_bytes(dir, a.total * (KINDS * 2 + 1));
 	cli_progress_begin(&progress, "bench device", a.rounds);
 	if (!rc)
 		rc = run(b, dir, &progress);

@@ -14,11 +14,13 @@ def each_side_has_a_rate_of_each_round():
                 fail("%s %s: %s" % (side, figure, r[side]))
 
 
-def the_table_has_a_row_of_each_side_and_compares_them():
+def the_table_has_a_row_of_each_side_or_says_why_not_and_compares_them():
     r = tenuto(*QUICK, "--driver", "soft")
     for word in ("host tier, host memory", "host tier, device memory", "disk tier, device against host", "load CPU s/GB", "2 rounds"):
         if word not in r.out:
             fail(str(r))
+    if ("disk, direct, device memory" in r.out) == ("Nothing took the direct way: " in r.out):
+        fail(str(r))
 
 
 def a_driver_or_a_device_that_is_not_there_is_named():

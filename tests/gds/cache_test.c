@@ -13,8 +13,8 @@
 #include "device/soft_rig.h"
 #include "stub_rig.h"
 
-#define HOST (64u << 20)
-#define DISK (64u << 20)
+#define HOST (16u << 20)
+#define DISK (24u << 20)
 #define BLOCKS 12u
 #define NPAGES 256u
 
@@ -485,7 +485,7 @@ static void *fail_now_and_then(void *arg)
 static void what_fails_by_chance_costs_no_block(void **state)
 {
 	struct world w = {.executors = 3};
-	uint32_t rounds = tn_test_soak() ? 2000 : 20;
+	uint32_t rounds = tn_test_soak() ? 2000 : 12;
 	pthread_t thread;
 	int ends = 0;
 

@@ -22,7 +22,7 @@
 #define PIECES 100u /* of a transfer: more than one call takes */
 #define STREAMS 3u
 #define THREADS 32u
-#define TURNS 20u
+#define TURNS 5u
 
 static const enum tn_device_file_calls ways[] = {TN_DEVICE_FILE_SYNC, TN_DEVICE_FILE_BATCH, TN_DEVICE_FILE_ASYNC};
 #define WAYS (sizeof(ways) / sizeof(ways[0]))
@@ -137,7 +137,7 @@ static void pieces_go_to_the_file_and_come_back(void **state)
 		struct world w;
 
 		up(&w, ways[i]);
-		for (uint32_t n = 1; n <= PIECES; n += n < 70 ? 23 : 15) {
+		for (uint32_t n = 1; n <= PIECES; n += 33) {
 			prepare(&w.move, w.file, true, n, 8ul * PAGE);
 			fill(&w.move);
 			assert_int_equal(await(w.queue, &w.move), 0);
