@@ -9,11 +9,11 @@ PACKAGES="
 	gcc g++ clang libc6-dev make meson ninja-build pkg-config python3 python3-dev python3-venv git binutils
 	liburing-dev libxxhash-dev libcmocka-dev libjansson-dev zlib1g-dev libck-dev systemtap-sdt-dev
 	fio libclang-rt-14-dev shellcheck
-	libmicrohttpd-dev libyaml-dev libsystemd-dev
+	libmicrohttpd-dev libyaml-dev libsystemd-dev libcurl4-openssl-dev libssl-dev
 	qemu-system-x86 busybox-static cpio
 "
-# A test runs this server itself. The package would begin one for the whole machine.
-SERVERS="prometheus"
+# Tests run these servers themselves. The packages would begin one for the whole machine.
+SERVERS="prometheus etcd-server"
 
 die() {
 	echo "setup: $*" >&2
