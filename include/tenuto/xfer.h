@@ -274,6 +274,39 @@ TN_API int tn_xfer_connect(struct tn_xfer_agent *agent, const char *peer, uint64
  */
 TN_API int tn_xfer_invalidate(struct tn_xfer_agent *agent, const char *peer);
 
+/**
+ * tn_xfer_directory_set - where the agent publishes its metadata, and looks up that of others
+ * @spec: the name of a plugin, then parameters: "etcd,endpoints=http://127.0.0.1:2379,ttl_s=10" (docs/xfer.md lists them)
+ *
+ * Asks no server. Any thread. Return: 0; -EEXIST: the agent has a directory; -EINVAL: a parameter; -ENOENT: no such plugin; -EPERM, -EPROTO, -ELIBACC: it is refused.
+ */
+TN_API int tn_xfer_directory_set(struct tn_xfer_agent *agent, const char *spec);
+
+/**
+ * tn_xfer_publish - puts the agent's metadata into its directory
+ * @label:    names one of several entries of the agent, 1 to 127 bytes without a slash; NULL: "metadata"
+ * @segment, @sections, @n: as of tn_xfer_metadata
+ *
+ * Replaces what was published under the label. Later registrations are not published by themselves. The entry is kept alive by a thread of the directory; it goes with
+ * tn_xfer_unpublish, with tn_xfer_agent_destroy, and some seconds after the process has died. Any thread.
+ *
+ * Return: 0; -ENOENT: no directory, or a section that is not registered; -E2BIG: the directory takes less; -ECONNREFUSED, -EHOSTUNREACH, -ETIMEDOUT, -EIO: its server.
+ */
+TN_API int tn_xfer_publish(struct tn_xfer_agent *agent, const char *label, enum tn_xfer_segment segment, const struct tn_xfer_section *sections, uint32_t n,
+			   uint64_t deadline_ns);
+
+/** tn_xfer_unpublish - takes an entry of the agent back; peers keep what they have loaded. Any thread. Return: 0, also if there is none; else as tn_xfer_publish. */
+TN_API int tn_xfer_unpublish(struct tn_xfer_agent *agent, const char *label, uint64_t deadline_ns);
+
+/**
+ * tn_xfer_lookup - loads the metadata that an agent has published
+ * @peer:  its name
+ * @label: as of tn_xfer_publish
+ *
+ * Any thread. Return: as tn_xfer_load; -ENOENT: no directory, or no entry: it was not published, or its agent is dead; -ECONNREFUSED, -EHOSTUNREACH, -ETIMEDOUT, -EIO.
+ */
+TN_API int tn_xfer_lookup(struct tn_xfer_agent *agent, const char *peer, const char *label, uint64_t deadline_ns);
+
 /** What is known of a peer's process. */
 enum tn_xfer_peer_state {
 	TN_XFER_PEER_LOADED,	/**< its metadata is there */

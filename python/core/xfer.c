@@ -418,6 +418,67 @@ static PyObject *agent_fetch(PyObject *self, PyObject *args)
 	return rc ? tn_py_raise(rc) : PyUnicode_FromString(name);
 }
 
+static PyObject *agent_directory(PyObject *self, PyObject *args)
+{
+	struct tn_py_xfer_agent *agent = (struct tn_py_xfer_agent *)self;
+	const char *spec;
+	int rc;
+
+	if (!PyArg_ParseTuple(args, "s", &spec) || !tn_py_xfer_enter(agent))
+		return NULL;
+	TN_PY_XFER(agent, rc = tn_xfer_directory_set(agent->a, spec));
+	return rc ? tn_py_raise(rc) : Py_NewRef(Py_None);
+}
+
+static PyObject *agent_publish(PyObject *self, PyObject *args)
+{
+	struct tn_py_xfer_agent *agent = (struct tn_py_xfer_agent *)self;
+	struct sections s = {0};
+	PyObject *from, *timeout;
+	uint64_t deadline_ns;
+	const char *label;
+	int segment, rc;
+
+	if (!PyArg_ParseTuple(args, "ziOO", &label, &segment, &from, &timeout) || tn_py_deadline(timeout, &deadline_ns) ||
+	    (from != Py_None && sections_from(from, &s)))
+		return NULL;
+	if (!tn_py_xfer_enter(agent)) {
+		sections_free(&s);
+		return NULL;
+	}
+	TN_PY_XFER(agent, rc = tn_xfer_publish(agent->a, label, segment, s.s, s.n, deadline_ns));
+	sections_free(&s);
+	return rc ? tn_py_raise(rc) : Py_NewRef(Py_None);
+}
+
+static PyObject *agent_unpublish(PyObject *self, PyObject *args)
+{
+	struct tn_py_xfer_agent *agent = (struct tn_py_xfer_agent *)self;
+	const char *label;
+	uint64_t deadline_ns;
+	PyObject *timeout;
+	int rc;
+
+	if (!PyArg_ParseTuple(args, "zO", &label, &timeout) || tn_py_deadline(timeout, &deadline_ns) || !tn_py_xfer_enter(agent))
+		return NULL;
+	TN_PY_XFER(agent, rc = tn_xfer_unpublish(agent->a, label, deadline_ns));
+	return rc ? tn_py_raise(rc) : Py_NewRef(Py_None);
+}
+
+static PyObject *agent_lookup(PyObject *self, PyObject *args)
+{
+	struct tn_py_xfer_agent *agent = (struct tn_py_xfer_agent *)self;
+	const char *peer, *label;
+	uint64_t deadline_ns;
+	PyObject *timeout;
+	int rc;
+
+	if (!PyArg_ParseTuple(args, "szO", &peer, &label, &timeout) || tn_py_deadline(timeout, &deadline_ns) || !tn_py_xfer_enter(agent))
+		return NULL;
+	TN_PY_XFER(agent, rc = tn_xfer_lookup(agent->a, peer, label, deadline_ns));
+	return rc ? tn_py_raise(rc) : Py_NewRef(Py_None);
+}
+
 static PyObject *agent_connect(PyObject *self, PyObject *args)
 {
 	struct tn_py_xfer_agent *agent = (struct tn_py_xfer_agent *)self;
@@ -579,6 +640,10 @@ static PyMethodDef agent_methods[] = {
 	{"metadata", agent_metadata, METH_VARARGS, "metadata(segment=DRAM, sections=None)\n--\n\nBytes for other agents; of some sections only, or of all."},
 	{"load", agent_load, METH_VARARGS, "load(metadata)\n--\n\nTakes another agent's metadata: its name."},
 	{"fetch", agent_fetch, METH_VARARGS, "fetch(address, timeout)\n--\n\nLoads the metadata of the agent that listens there: its name."},
+	{"directory", agent_directory, METH_VARARGS, "directory(spec)\n--\n\nWhere metadata is published and looked up."},
+	{"publish", agent_publish, METH_VARARGS, "publish(label, segment, sections, timeout)\n--\n\nPuts metadata into the directory."},
+	{"unpublish", agent_unpublish, METH_VARARGS, "unpublish(label, timeout)\n--\n\nTakes an entry back."},
+	{"lookup", agent_lookup, METH_VARARGS, "lookup(peer, label, timeout)\n--\n\nLoads what an agent has published."},
 	{"connect", agent_connect, METH_VARARGS, "connect(peer, timeout)\n--\n\nNow, not with the first transfer."},
 	{"invalidate", agent_invalidate, METH_VARARGS, "invalidate(peer)\n--\n\nForgets a peer."},
 	{"peer", agent_peer, METH_VARARGS, "peer(name)\n--\n\n(state, sections, generation, revision), or None."},

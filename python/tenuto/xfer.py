@@ -211,6 +211,25 @@ class Agent:
         """Loads the metadata of the agent that listens at an address; both have the same secret. Returns its name."""
         return self._core.fetch(address, timeout)
 
+    def directory(self, spec: str) -> None:
+        """Where publish and lookup go: 'etcd,endpoints=http://127.0.0.1:2379,ttl_s=10'."""
+        self._core.directory(spec)
+
+    def publish(self, label: str | None = None, what: Any = None, segment: int | None = None, timeout: float | None = 10.0) -> None:
+        """Puts this agent's metadata into the directory, under a label; what and segment: as of metadata. It stays until unpublish, or until the agent ends or dies."""
+        if what is None:
+            self._core.publish(label, DRAM, None, timeout)
+        else:
+            self._core.publish(label, *self._sections(what, segment), timeout)
+
+    def unpublish(self, label: str | None = None, timeout: float | None = 10.0) -> None:
+        """Takes an entry of this agent back. Peers keep what they have loaded."""
+        self._core.unpublish(label, timeout)
+
+    def lookup(self, peer: str, label: str | None = None, timeout: float | None = 10.0) -> None:
+        """Loads the metadata that an agent has published. Raises NotFound if there is none."""
+        self._core.lookup(peer, label, timeout)
+
     def connect(self, peer: str, timeout: float | None = 10.0) -> None:
         """Now; else the first transfer does."""
         self._core.connect(peer, timeout)

@@ -9,6 +9,7 @@
 #include <tenuto/device_file.h>
 #include <tenuto/device_memory.h>
 #include <tenuto/xfer_backend.h>
+#include <tenuto/xfer_directory.h>
 
 #include "base/error.h"
 
@@ -54,6 +55,18 @@ static int check_xfer(const struct tn_plugin *plugin, const char *path)
 	return 0;
 }
 
+static int check_directory(const struct tn_plugin *plugin, const char *path)
+{
+	const struct tn_xfer_directory_ops *ops = plugin->table;
+
+	if (ops->abi != TN_XFER_DIRECTORY_ABI || ops->size != sizeof(*ops))
+		return tn_fail(-EPROTO, "'%s' has directory calls of ABI %u, %zu bytes; this library has ABI %u, %zu bytes: take a plugin that was built for "
+			       "Tenuto %s", path, ops->abi, ops->size, TN_XFER_DIRECTORY_ABI, sizeof(*ops), tn_version());
+	if (!ops->name || !ops->create || !ops->destroy || !ops->put || !ops->get || !ops->remove || !ops->error)
+		return tn_fail(-EPROTO, "'%s' lacks a directory call, all of which are always there: tenuto/xfer_directory.h lists them", path);
+	return 0;
+}
+
 static const struct {
 	const char *name;
 	int (*check)(const struct tn_plugin *plugin, const char *path);
@@ -61,6 +74,7 @@ static const struct {
 	[TN_PLUGIN_DEVICE] = {"device driver", check_device},
 	[TN_PLUGIN_XFER] = {"transfer backend", check_xfer},
 	[TN_PLUGIN_DEVICE_FILE] = {"file transport", check_device_file},
+	[TN_PLUGIN_XFER_DIRECTORY] = {"directory of agents", check_directory},
 };
 
 const char *tn_plugin_kind_name(uint32_t kind)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The life of an agent, and its statistics. */
 #include "xfer/agent.h"
+#include "xfer/directory.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -95,6 +96,7 @@ static void free_agent(struct tn_xfer_agent *a)
 {
 	struct tn_list *node;
 
+	tn_xfer_directory_close(a);
 	pthread_mutex_lock(&a->lock);
 	while (!tn_list_empty(&a->peers))
 		tn_xfer_peer_drop(a, tn_container_of(a->peers.next, struct tn_xfer_peer, link));

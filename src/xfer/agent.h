@@ -10,6 +10,7 @@
 
 #include <pthread.h>
 #include <tenuto/xfer_backend.h>
+#include <tenuto/xfer_directory.h>
 
 #include "base/list.h"
 #include "base/log.h"
@@ -81,6 +82,8 @@ struct tn_xfer_agent {
 	struct tn_log log;
 	struct tn_xfer_backend backend[TN_XFER_BACKENDS_MAX];
 	uint32_t nbackends;
+	const struct tn_xfer_directory_ops *directory; /* NULL: none; once set, it stays */
+	void *directory_self;
 	struct tn_xfer_table table;
 	uint64_t last_id;
 	uint64_t last_serial; /* of requests */

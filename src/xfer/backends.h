@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The built-in backends, and the numbers in their parameters. */
+/* The built-in backends, and what a spec says: "NAME,key=value,...". */
 #ifndef TN_XFER_BACKENDS_H
 #define TN_XFER_BACKENDS_H
 
@@ -12,6 +12,12 @@ extern const struct tn_xfer_backend_ops tn_xfer_faulty_ops; /* another one of th
 
 /* What a call of a backend gave: the words of a plugin become the detail. */
 int tn_xfer_backend_told(const struct tn_xfer_backend_ops *ops, int rc);
+
+#define TN_XFER_PARAMS_MAX 16u
+#define TN_XFER_SPEC_BYTES 512u
+
+/* Cuts a copy of a spec into its name and up to TN_XFER_PARAMS_MAX parameters. what: "backend", for messages. 0, or -EINVAL with detail. */
+int tn_xfer_spec_split(const char *what, char *spec, struct tn_xfer_param *params, uint32_t *n);
 
 /* A whole number of a spec: 0, or -EINVAL with detail. */
 int tn_xfer_param_number(const char *backend, const struct tn_xfer_param *param, uint64_t least, uint64_t most, uint64_t *out);

@@ -10,38 +10,11 @@
 #include "xfer/agent.h"
 #include "xfer/backends.h"
 
-#define PARAMS_MAX 16u
-#define SPEC_BYTES 512u
-
 static const struct tn_xfer_backend_ops *const builtin[] = {&tn_xfer_memory_ops, &tn_xfer_file_ops, &tn_xfer_faulty_ops, &tn_xfer_null_ops, NULL};
 
 const char *tn_xfer_backend_name(uint32_t index)
 {
 	return index < sizeof(builtin) / sizeof(builtin[0]) - 1 ? builtin[index]->name : NULL;
-}
-
-/* Cuts a copy of a spec into its name and its parameters. */
-static int split(char *spec, struct tn_xfer_param *params, uint32_t *n)
-{
-	char *next = strchr(spec, ',');
-
-	*n = 0;
-	for (char *at = next; at; at = next) {
-		char *equals;
-
-		*at++ = 0;
-		next = strchr(at, ',');
-		if (next)
-			*next = 0;
-		equals = strchr(at, '=');
-		if (!equals || equals == at)
-			return tn_fail(-EINVAL, "backend %s: \"%s\" is no parameter: key=value is wanted", spec, at);
-		if (*n == PARAMS_MAX)
-			return tn_fail(-EINVAL, "backend %s: more than %u parameters", spec, PARAMS_MAX);
-		*equals = 0;
-		params[(*n)++] = (struct tn_xfer_param){at, equals + 1};
-	}
-	return 0;
 }
 
 static int find(const char *name, const struct tn_xfer_backend_ops **out)
@@ -82,16 +55,16 @@ static int add(struct tn_xfer_agent *a, const struct tn_xfer_backend_ops *ops, v
 int tn_xfer_backend_add(struct tn_xfer_agent *agent, const char *spec)
 {
 	const struct tn_xfer_backend_ops *ops = NULL;
-	struct tn_xfer_param params[PARAMS_MAX];
-	char own[SPEC_BYTES];
+	struct tn_xfer_param params[TN_XFER_PARAMS_MAX];
+	char own[TN_XFER_SPEC_BYTES];
 	uint32_t n;
 	void *self;
 	int rc;
 
 	if (!agent || !spec || !*spec || strlen(spec) >= sizeof(own))
-		return tn_fail(-EINVAL, "a backend \"%.40s\": NAME,key=value of 1 to %u bytes is wanted", spec ? spec : "NULL", SPEC_BYTES - 1);
+		return tn_fail(-EINVAL, "a backend \"%.40s\": NAME,key=value of 1 to %u bytes is wanted", spec ? spec : "NULL", TN_XFER_SPEC_BYTES - 1);
 	snprintf(own, sizeof(own), "%s", spec);
-	rc = split(own, params, &n);
+	rc = tn_xfer_spec_split("backend", own, params, &n);
 	if (rc)
 		return rc;
 	rc = find(own, &ops);

@@ -1,9 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/error.h"
 #include "xfer/backends.h"
+
+int tn_xfer_spec_split(const char *what, char *spec, struct tn_xfer_param *params, uint32_t *n)
+{
+	char *next = strchr(spec, ',');
+
+	*n = 0;
+	for (char *at = next; at; at = next) {
+		char *equals;
+
+		*at++ = 0;
+		next = strchr(at, ',');
+		if (next)
+			*next = 0;
+		equals = strchr(at, '=');
+		if (!equals || equals == at)
+			return tn_fail(-EINVAL, "%s %s: \"%s\" is no parameter: key=value is wanted", what, spec, at);
+		if (*n == TN_XFER_PARAMS_MAX)
+			return tn_fail(-EINVAL, "%s %s: more than %u parameters", what, spec, TN_XFER_PARAMS_MAX);
+		*equals = 0;
+		params[(*n)++] = (struct tn_xfer_param){at, equals + 1};
+	}
+	return 0;
+}
 
 int tn_xfer_param_number(const char *backend, const struct tn_xfer_param *param, uint64_t least, uint64_t most, uint64_t *out)
 {

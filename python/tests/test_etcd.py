@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Metadata of agents in etcd: published with a lease, looked up, taken back, and gone when its agent is dead."""
+import errno
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import urllib.request
+from binascii import b2a_base64
+
+import tenuto
+from case import Case, main
+from s3_servers import etcd, free_ports
+from tenuto import xfer
+
+SIZE = 8192
+PUBLISHER = '''
+import sys, tenuto.xfer as xfer
+agent = xfer.Agent(sys.argv[1])
+kv = bytearray(sys.argv[1].encode() * %d)[:%d]
+agent.register(kv)
+agent.directory(sys.argv[2])
+agent.publish()
+print(xfer.sections_of(kv)[0][0], flush=True)
+sys.stdin.read()
+''' % (SIZE, SIZE)
+
+
+def base64(text):
+    return b2a_base64(text.encode(), newline=False).decode()
+
+
+def call(endpoint, path, **ask):
+    """What etcd's gateway answers."""
+    request = urllib.request.Request(f'{endpoint}/v3/{path}', json.dumps(ask).encode())
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=10) as answer:
+        return json.load(answer)
+
+
+@unittest.skipUnless(shutil.which('etcd'), 'etcd is missing: make setup installs it (etcd-server)')
+class EtcdTest(Case):
+    @classmethod
+    def setUpClass(cls):
+        cls.directory = tempfile.mkdtemp(prefix='tenuto-etcd-')
+        cls.addClassCleanup(shutil.rmtree, cls.directory, True)
+        cls.server, cls.endpoint = etcd(cls.directory)
+        cls.addClassCleanup(lambda: cls.server.close())
+        os.environ['no_proxy'] = '*'
+
+    def agent(self, name, spec=''):
+        agent = xfer.Agent(name)
+        self.addCleanup(agent.close)
+        agent.directory(f'etcd,endpoints={self.endpoint},ttl_s=2{spec}')
+        return agent
+
+    def refused(self, code, call, *args, **more):
+        with self.assertRaises(tenuto.Error) as caught:
+            call(*args, **more)
+        self.assertEqual(caught.exception.errno, code, caught.exception)
+        return str(caught.exception)
+
+    def until_gone(self, agent, peer, seconds):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            try:
+                agent.lookup(peer)
+            except tenuto.NotFound:
+                return True
+            time.sleep(0.05)
+        return False
+
+    def publisher(self, name):
+        process = subprocess.Popen([sys.executable, '-P', '-c', PUBLISHER, name, f'etcd,endpoints={self.endpoint},ttl_s=2'], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                   text=True)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.stdin.close)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.kill)
+        return process, int(process.stdout.readline())
+
+    def test_what_one_process_published_another_uses(self):
+        _, address = self.publisher('decode-0')
+        here = bytearray(SIZE)
+        agent = self.agent('prefill-0')
+        agent.lookup('decode-0')
+        agent.register(here)
+        with agent.read(agent.list([(xfer.sections_of(here)[0][0], SIZE, 0)]), agent.list([(address, SIZE, 0)], peer='decode-0')) as request:
+            request.post(10)
+            request.wait()
+        self.assertEqual(here, (b'decode-0' * SIZE)[:SIZE])
+
+    def test_an_entry_outlives_its_lease_as_long_as_its_agent_lives_and_no_longer(self):
+        process, _ = self.publisher('mortal')
+        agent = self.agent('watcher')
+        time.sleep(2.5)
+        agent.lookup('mortal')
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        agent.lookup('mortal')
+        self.assertTrue(self.until_gone(agent, 'mortal', 6), 'the entry of a dead agent stays')
+
+    def test_an_agent_that_ends_takes_its_entries_along(self):
+        agent, other = self.agent('short'), self.agent('long')
+        agent.publish()
+        other.lookup('short')
+        agent.close()
+        self.refused(errno.ENOENT, other.lookup, 'short')
+
+    def test_entries_have_labels_and_are_taken_back_one_by_one(self):
+        agent, other = self.agent('two-labels'), self.agent('reader')
+        kv = bytearray(3 * SIZE)
+        at = xfer.sections_of(kv)[0][0]
+        agent.register([(at, SIZE, 0), (at + SIZE, 2 * SIZE, 0)], xfer.DRAM)
+        agent.publish('some', [(at, SIZE, 0)], xfer.DRAM)
+        agent.publish('all')
+        other.lookup('two-labels', 'some')
+        self.assertEqual(other.peer('two-labels').sections, 1)
+        other.lookup('two-labels', 'all')
+        self.assertEqual(other.peer('two-labels').sections, 2)
+        agent.unpublish('some')
+        agent.unpublish('some')
+        self.refused(errno.ENOENT, other.lookup, 'two-labels', 'some')
+        other.lookup('two-labels', 'all')
+
+    def test_what_is_published_again_replaces_what_was(self):
+        agent, other = self.agent('twice'), self.agent('reader-2')
+        agent.publish()
+        kv = bytearray(SIZE)
+        agent.register(kv)
+        agent.publish()
+        other.lookup('twice')
+        self.assertEqual(other.peer('twice').sections, 1)
+
+    def test_metadata_of_many_sections_goes_through(self):
+        agent, other = self.agent('many'), self.agent('reader-3')
+        kv = bytearray(5000 * 64)
+        at = xfer.sections_of(kv)[0][0]
+        agent.register([(at + 64 * i, 32, 0) for i in range(5000)], xfer.DRAM)
+        agent.publish()
+        other.lookup('many')
+        self.assertEqual(other.peer('many').sections, 5000)
+
+    def test_what_etcd_refuses_is_told_in_its_words(self):
+        agent = self.agent('large')
+        kv = bytearray(60000 * 64)
+        at = xfer.sections_of(kv)[0][0]
+        agent.register([(at + 64 * i, 32, 0) for i in range(60000)], xfer.DRAM)
+        self.assertIn('larger than max', self.refused(errno.E2BIG, agent.publish))
+
+    def test_entries_come_back_after_etcd_has_lost_them(self):
+        with tempfile.TemporaryDirectory() as directory:
+            server, endpoint = etcd(directory)
+            self.addCleanup(server.close)
+            agent, other = xfer.Agent('back'), xfer.Agent('reader-4')
+            self.addCleanup(agent.close)
+            self.addCleanup(other.close)
+            for a in (agent, other):
+                a.directory(f'etcd,endpoints={endpoint},ttl_s=2')
+            agent.publish()
+            # As if the agent could not reach etcd for longer than its lease.
+            lease, = call(endpoint, 'lease/leases')['leases']
+            call(endpoint, 'lease/revoke', ID=lease['ID'])
+            self.refused(errno.ENOENT, other.lookup, 'back')
+            end = time.monotonic() + 10
+            while time.monotonic() < end:
+                try:
+                    other.lookup('back')
+                    return
+                except tenuto.NotFound:
+                    time.sleep(0.05)
+            self.fail('the entry does not come back')
+
+    def test_a_server_that_is_not_there_costs_no_more_than_the_deadline(self):
+        agent = xfer.Agent('alone')
+        self.addCleanup(agent.close)
+        agent.directory('etcd,endpoints=http://127.0.0.1:%d' % free_ports(1)[0])
+        begin = time.monotonic()
+        with self.assertRaises(tenuto.Error) as caught:
+            agent.publish(timeout=0.5)
+        self.assertIn(caught.exception.errno, (errno.ECONNREFUSED, errno.ETIMEDOUT))
+        self.assertLess(time.monotonic() - begin, 1.5)
+
+    def test_another_endpoint_answers_in_the_place_of_one_that_does_not(self):
+        agent = xfer.Agent('elsewhere')
+        self.addCleanup(agent.close)
+        agent.directory(f'etcd,endpoints=http://127.0.0.1:{free_ports(1)[0]};{self.endpoint},ttl_s=2')
+        agent.publish()
+        self.agent('reader-5').lookup('elsewhere')
+
+    def test_an_entry_that_is_no_metadata_is_refused(self):
+        agent, other = self.agent('named'), self.agent('reader-6')
+        agent.publish()
+        where = '/tenuto/agents/%s/metadata'
+        call(self.endpoint, 'kv/put', key=base64(where % 'garbage'), value=base64('garbage'))
+        self.refused(errno.EBADMSG, other.lookup, 'garbage')
+        value = call(self.endpoint, 'kv/range', key=base64(where % 'named'))['kvs'][0]['value']
+        call(self.endpoint, 'kv/put', key=base64(where % 'liar'), value=value)
+        self.assertIn('agent liar holds the metadata of agent named', self.refused(errno.EBADMSG, other.lookup, 'liar'))
+
+    def test_bad_parameters_are_named(self):
+        agent = xfer.Agent('bad')
+        self.addCleanup(agent.close)
+        self.assertIn('directory', self.refused(errno.ENOENT, agent.publish))
+        for spec, word in (('etcd,ttl_s=0', 'ttl_s=0'), ('etcd,colour=red', 'colour'), ('etcd,endpoints=etcd:2379', 'etcd:2379'), ('etcd,x', 'key=value')):
+            self.assertIn(word, self.refused(errno.EINVAL, agent.directory, spec))
+        self.refused(errno.ENOENT, agent.directory, 'nowhere')
+        agent.directory(f'etcd,endpoints={self.endpoint}')
+        self.refused(errno.EEXIST, agent.directory, f'etcd,endpoints={self.endpoint}')
+        self.refused(errno.EINVAL, agent.publish, 'a/b')
+        self.refused(errno.EINVAL, agent.lookup, '')
+
+
+main(__name__)
