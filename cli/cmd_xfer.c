@@ -18,13 +18,14 @@
 #define SECRET_MAX 256
 #define SHOWN_MAX 64u
 #define PLUGINS_MAX 32
+#define OBJECT_SCHEME "s3://"
 
 static const char *const segment_names[TN_XFER_SEGMENTS] = {"DRAM", "VRAM", "BLOCK", "OBJECT", "FILE"};
 
 /* ---- an agent of the program ------------------------------------------------------------------------------------------- */
 
 struct xfer_args {
-	const char *secret_file, *listen;
+	const char *secret_file, *listen, *directory;
 	uint64_t bytes, offset;
 	bool json;
 };
@@ -32,6 +33,10 @@ struct xfer_args {
 #define SECRET_OPTION                                                                                                           \
 	{"secret-file", "FILE", NULL, "the shared secret of the agents, 16 to 256 bytes; a line's end behind it does not count", \
 	 CLI_STRING, offsetof(struct xfer_args, secret_file), 0, 0}
+
+#define DIRECTORY_OPTION                                                                                                        \
+	{"directory", "SPEC", NULL, "where agents publish their metadata, as \"etcd,endpoints=http://127.0.0.1:2379\"", CLI_STRING, \
+	 offsetof(struct xfer_args, directory), 0, 0}
 
 static int read_secret(const char *path, char *out, size_t *bytes)
 {
@@ -69,7 +74,14 @@ static int agent_open(const struct xfer_args *a, const char *kind, struct tn_xfe
 	if (rc)
 		return rc;
 	rc = tn_xfer_agent_create(&opts, out);
-	return rc ? cli_fail(rc, NULL) : CLI_OK;
+	if (rc)
+		return cli_fail(rc, NULL);
+	rc = a->directory ? tn_xfer_directory_set(*out, a->directory) : 0;
+	if (rc == 0)
+		return CLI_OK;
+	rc = cli_fail(rc, NULL);
+	tn_xfer_agent_destroy(*out);
+	return rc;
 }
 
 /* ---- backends ---------------------------------------------------------------------------------------------------------- */
@@ -198,22 +210,31 @@ static int run_backends(int argc, char **argv)
 
 static const struct cli_opt info_options[] = {
 	SECRET_OPTION,
+	DIRECTORY_OPTION,
 	{0},
 };
 
 static const struct cli_verb info_verb = {
 	.name = "xfer info",
 	.operands = "ADDRESS",
-	.about = "Prints what the agent that listens at ADDRESS (unix:PATH, tcp:HOST:PORT) says of itself: name, generation, sections.",
+	.about = "Prints what the agent that listens at ADDRESS (unix:PATH, tcp:HOST:PORT) says of itself: name, generation, sections. With --directory, "
+		 "ADDRESS is the name of an agent that has published its metadata.",
 	.opts = info_options,
 	.min_operands = 1,
 	.max_operands = 1,
 };
 
-static int fetch(struct tn_xfer_agent *agent, const char *address, char peer[TN_XFER_NAME_BYTES])
+static int fetch(struct tn_xfer_agent *agent, const struct xfer_args *a, const char *address, char peer[TN_XFER_NAME_BYTES])
 {
-	int rc = tn_xfer_fetch(agent, address, cli_now_ns() + PATIENCE_NS, peer);
+	uint64_t deadline_ns = cli_now_ns() + PATIENCE_NS;
+	int rc;
 
+	if (a->directory) {
+		snprintf(peer, TN_XFER_NAME_BYTES, "%s", address);
+		rc = tn_xfer_lookup(agent, address, NULL, deadline_ns);
+	} else {
+		rc = tn_xfer_fetch(agent, address, deadline_ns, peer);
+	}
 	return rc ? cli_fail(rc, NULL) : CLI_OK;
 }
 
@@ -252,7 +273,7 @@ static int run_info(int argc, char **argv)
 	rc = agent_open(&a, "info", &agent);
 	if (rc)
 		return rc;
-	rc = fetch(agent, argv[1], peer);
+	rc = fetch(agent, &a, argv[1], peer);
 	if (rc == CLI_OK) {
 		tn_xfer_peer(agent, peer, &info);
 		printf("agent %s, generation %" PRIu64 ", revision %" PRIu64 ", %u sections\n", cli_utf8(shown, sizeof(shown), peer), info.generation,
@@ -267,6 +288,7 @@ static int run_info(int argc, char **argv)
 
 static const struct cli_opt listen_options[] = {
 	SECRET_OPTION,
+	DIRECTORY_OPTION,
 	{"bytes", "SIZE", "64MiB", "memory that others may read and write", CLI_SIZE, offsetof(struct xfer_args, bytes), 1, UINT64_C(1) << 40},
 	{0},
 };
@@ -275,7 +297,7 @@ static const struct cli_verb listen_verb = {
 	.name = "xfer listen",
 	.operands = "ADDRESS",
 	.about = "Listens at ADDRESS (unix:PATH, tcp:HOST:PORT) with some memory, which `tenuto xfer put` and `get` write and read, and prints the notifications "
-		 "that arrive. Ends with a signal.",
+		 "that arrive. With --directory its metadata is published there under the name that is printed. Ends with a signal.",
 	.opts = listen_options,
 	.min_operands = 1,
 	.max_operands = 1,
@@ -294,7 +316,7 @@ static void print_notifications(struct tn_xfer_agent *agent)
 	}
 }
 
-static int serve(struct tn_xfer_agent *agent, uint64_t bytes)
+static int serve(struct tn_xfer_agent *agent, uint64_t bytes, bool publish)
 {
 	void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	struct tn_xfer_section s = {.address = (uintptr_t)memory, .bytes = bytes};
@@ -303,10 +325,12 @@ static int serve(struct tn_xfer_agent *agent, uint64_t bytes)
 	if (memory == MAP_FAILED)
 		return cli_error(CLI_ENVIRONMENT, "--bytes %" PRIu64 ": %s", bytes, strerror(errno));
 	rc = tn_xfer_register(agent, TN_XFER_DRAM, &s, 1);
+	if (rc == 0 && publish)
+		rc = tn_xfer_publish(agent, NULL, TN_XFER_DRAM, NULL, 0, cli_now_ns() + PATIENCE_NS);
 	if (rc)
 		return cli_fail(rc, NULL);
 	cli_catch_interrupts();
-	printf("listening, %" PRIu64 " bytes\n", bytes);
+	printf("listening as tenuto-listen-%d, %" PRIu64 " bytes\n", (int)getpid(), bytes);
 	fflush(stdout);
 	while (!cli_interrupted()) {
 		uint32_t seen = __atomic_load_n(tn_xfer_event_word(agent), __ATOMIC_ACQUIRE);
@@ -325,13 +349,13 @@ static int run_listen(int argc, char **argv)
 
 	if (rc != CLI_GO)
 		return rc;
-	if (!a.secret_file)
+	if (!a.secret_file && !a.directory)
 		return cli_error(CLI_USAGE, "--secret-file is wanted: others prove with it that they may connect");
 	a.listen = argv[1];
 	rc = agent_open(&a, "listen", &agent);
 	if (rc)
 		return rc;
-	rc = serve(agent, a.bytes);
+	rc = serve(agent, a.bytes, a.directory != NULL);
 	tn_xfer_agent_destroy(agent);
 	return rc;
 }
@@ -340,15 +364,19 @@ static int run_listen(int argc, char **argv)
 
 static const struct cli_opt move_options[] = {
 	SECRET_OPTION,
-	{"offset", "SIZE", "0", "first byte of the agent's first section of memory", CLI_SIZE, offsetof(struct xfer_args, offset), 0, UINT64_C(1) << 46},
+	DIRECTORY_OPTION,
+	{"offset", "SIZE", "0", "first byte of the agent's first section of memory, or of the object", CLI_SIZE, offsetof(struct xfer_args, offset), 0, UINT64_C(1) << 46},
 	{"bytes", "SIZE", "the file's, or the section's", "how many", CLI_SIZE, offsetof(struct xfer_args, bytes), 1, UINT64_C(1) << 46},
 	{0},
 };
 
+#define OBJECT_ABOUT "The store and its credentials come from AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
+
 static const struct cli_verb put_verb = {
 	.name = "xfer put",
 	.operands = "ADDRESS FILE",
-	.about = "Writes a file's bytes into the memory of the agent that listens at ADDRESS.",
+	.about = "Writes a file's bytes into the memory of the agent that listens at ADDRESS, or makes an object of them if ADDRESS is s3://BUCKET/KEY. "
+		 OBJECT_ABOUT,
 	.opts = move_options,
 	.min_operands = 2,
 	.max_operands = 2,
@@ -357,15 +385,16 @@ static const struct cli_verb put_verb = {
 static const struct cli_verb get_verb = {
 	.name = "xfer get",
 	.operands = "ADDRESS FILE",
-	.about = "Reads memory of the agent that listens at ADDRESS into a file.",
+	.about = "Reads memory of the agent that listens at ADDRESS into a file, or an object if ADDRESS is s3://BUCKET/KEY. " OBJECT_ABOUT,
 	.opts = move_options,
 	.min_operands = 2,
 	.max_operands = 2,
 };
 
-/* One request over bytes of this process and of the peer. */
+/* One request over bytes of this process, and of a peer's memory or of an object (peer NULL). */
 static int move(struct tn_xfer_agent *agent, enum tn_xfer_op op, void *local, const char *peer, uint64_t remote, uint64_t device, uint64_t bytes)
 {
+	enum tn_xfer_segment segment = peer ? TN_XFER_DRAM : TN_XFER_OBJECT;
 	struct tn_xfer_section s = {.address = (uintptr_t)local, .bytes = bytes};
 	struct tn_xfer_run here = {.address = s.address, .bytes = bytes, .count = 1}, there = {.address = remote, .bytes = bytes, .device = device, .count = 1};
 	struct tn_xfer_list *from = NULL, *to = NULL;
@@ -377,11 +406,11 @@ static int move(struct tn_xfer_agent *agent, enum tn_xfer_op op, void *local, co
 	if (rc == 0)
 		rc = tn_xfer_list_create(agent, NULL, TN_XFER_DRAM, &here, 1, &from);
 	if (rc == 0)
-		rc = tn_xfer_list_create(agent, peer, TN_XFER_DRAM, &there, 1, &to);
+		rc = tn_xfer_list_create(agent, peer, segment, &there, 1, &to);
 	if (rc == 0)
 		rc = tn_xfer_request_create(agent, op, from, NULL, to, NULL, 0, NULL, &q);
 	if (rc == 0)
-		rc = tn_xfer_post(q, cli_now_ns() + 6 * PATIENCE_NS, text, (uint32_t)n);
+		rc = tn_xfer_post(q, cli_now_ns() + 6 * PATIENCE_NS, text, peer ? (uint32_t)n : TN_XFER_NO_NOTIFICATION);
 	if (rc == 0)
 		rc = tn_xfer_wait(q, TN_FOREVER);
 	tn_xfer_list_destroy(from);
@@ -406,7 +435,7 @@ static int map_file(enum tn_xfer_op op, const char *path, uint64_t section_bytes
 	if (op == TN_XFER_WRITE && a->bytes > (uint64_t)st.st_size)
 		rc = cli_error(CLI_USAGE, "--bytes %" PRIu64 ": %s has %" PRIu64, a->bytes, path, (uint64_t)st.st_size);
 	else if (!a->bytes || a->bytes > most)
-		rc = cli_error(CLI_USAGE, "%" PRIu64 " bytes at offset %" PRIu64 ": the agent's section has %" PRIu64, a->bytes, a->offset, section_bytes);
+		rc = cli_error(CLI_USAGE, "%" PRIu64 " bytes at offset %" PRIu64 ": what is there has %" PRIu64, a->bytes, a->offset, section_bytes);
 	else if (op == TN_XFER_READ && ftruncate(fd, (off_t)a->bytes))
 		rc = cli_error(CLI_ENVIRONMENT, "%s: %s", path, strerror(errno));
 	if (rc == CLI_OK) {
@@ -418,28 +447,69 @@ static int map_file(enum tn_xfer_op op, const char *path, uint64_t section_bytes
 	return rc;
 }
 
+/* Moves the mapped bytes, and says how long that took. */
+static int move_mapped(struct tn_xfer_agent *agent, enum tn_xfer_op op, void *memory, const char *peer, uint64_t address, uint64_t device, const struct xfer_args *a)
+{
+	uint64_t begin = cli_now_ns();
+	char bytes[32];
+	int rc = move(agent, op, memory, peer, address + a->offset, device, a->bytes);
+
+	munmap(memory, a->bytes);
+	if (rc)
+		return rc;
+	printf("%s in %.1f ms\n", cli_bytes(bytes, (double)a->bytes), (double)(cli_now_ns() - begin) / 1e6);
+	return cli_finish(CLI_OK);
+}
+
 static int move_file(struct tn_xfer_agent *agent, enum tn_xfer_op op, char **argv, struct xfer_args *a)
 {
 	struct tn_xfer_peer_section s;
-	char peer[TN_XFER_NAME_BYTES], bytes[32];
-	uint64_t begin;
+	char peer[TN_XFER_NAME_BYTES];
 	void *memory;
-	int rc = fetch(agent, argv[1], peer);
+	int rc = fetch(agent, a, argv[1], peer);
 
 	if (rc)
 		return rc;
 	if (tn_xfer_peer_sections(agent, peer, 0, 1, &s) != 1 || s.segment != TN_XFER_DRAM)
 		return cli_error(CLI_PROBLEM, "the agent at %s has no section of memory", argv[1]);
 	rc = map_file(op, argv[2], s.bytes, a, &memory);
+	return rc ? rc : move_mapped(agent, op, memory, peer, s.address, s.device, a);
+}
+
+/* Registers the object of s3://BUCKET/KEY as device 0. *bytes: how long it is, if it is to be read. */
+static int open_object(struct tn_xfer_agent *agent, enum tn_xfer_op op, const char *address, uint64_t *bytes)
+{
+	const char *bucket = address + strlen(OBJECT_SCHEME), *slash = strchr(bucket, '/');
+	struct tn_xfer_section s = {.meta = slash ? slash + 1 : ""};
+	struct tn_xfer_found found = {.bytes = 0};
+	char spec[128];
+	int rc;
+
+	if (!slash || slash == bucket || slash - bucket > 63 || !slash[1])
+		return cli_error(CLI_USAGE, "%s: s3://BUCKET/KEY is wanted", address);
+	snprintf(spec, sizeof(spec), "s3,bucket=%.*s", (int)(slash - bucket), bucket);
+	rc = tn_xfer_backend_add(agent, spec);
+	if (rc == 0)
+		rc = tn_xfer_register(agent, TN_XFER_OBJECT, &s, 1);
+	if (rc == 0 && op == TN_XFER_READ)
+		rc = tn_xfer_query(agent, TN_XFER_OBJECT, &s, 1, &found);
 	if (rc)
-		return rc;
-	begin = cli_now_ns();
-	rc = move(agent, op, memory, peer, s.address + a->offset, s.device, a->bytes);
-	munmap(memory, a->bytes);
-	if (rc)
-		return rc;
-	printf("%s in %.1f ms\n", cli_bytes(bytes, (double)a->bytes), (double)(cli_now_ns() - begin) / 1e6);
-	return cli_finish(CLI_OK);
+		return cli_fail(rc, NULL);
+	if (op == TN_XFER_READ && !found.exists)
+		return cli_error(CLI_PROBLEM, "%s: there is no such object", address);
+	*bytes = op == TN_XFER_READ ? found.bytes : UINT64_MAX;
+	return CLI_OK;
+}
+
+static int move_object(struct tn_xfer_agent *agent, enum tn_xfer_op op, char **argv, struct xfer_args *a)
+{
+	uint64_t bytes = 0;
+	void *memory;
+	int rc = open_object(agent, op, argv[1], &bytes);
+
+	if (rc == CLI_OK)
+		rc = map_file(op, argv[2], bytes, a, &memory);
+	return rc ? rc : move_mapped(agent, op, memory, NULL, 0, 0, a);
 }
 
 static int run_move(const struct cli_verb *verb, enum tn_xfer_op op, int argc, char **argv)
@@ -453,7 +523,7 @@ static int run_move(const struct cli_verb *verb, enum tn_xfer_op op, int argc, c
 	rc = agent_open(&a, op == TN_XFER_WRITE ? "put" : "get", &agent);
 	if (rc)
 		return rc;
-	rc = move_file(agent, op, argv, &a);
+	rc = !strncmp(argv[1], OBJECT_SCHEME, strlen(OBJECT_SCHEME)) ? move_object(agent, op, argv, &a) : move_file(agent, op, argv, &a);
 	tn_xfer_agent_destroy(agent);
 	return rc;
 }
@@ -472,8 +542,8 @@ static const struct cli_command commands[] = {
 	{"backends", run_backends, "what the library can move bytes with"},
 	{"info", run_info, "what an agent that listens says of itself"},
 	{"listen", run_listen, "listen with some memory, and print notifications"},
-	{"put", run_put, "write a file's bytes into the memory of an agent"},
-	{"get", run_get, "read an agent's memory into a file"},
+	{"put", run_put, "write a file's bytes into the memory of an agent, or into an object"},
+	{"get", run_get, "read an agent's memory, or an object, into a file"},
 	{NULL, NULL, NULL},
 };
 

@@ -116,9 +116,12 @@ static void probe_backend(struct doctor *d, int plugin)
 	struct tn_xfer_backend_info b = {.size = sizeof(b)};
 	const struct tn_plugin_info *i = &info[plugin];
 
-	if (try_backend(i->name, &b)) {
+	int rc = try_backend(i->name, &b);
+
+	if (rc) {
 		snprintf(todo[plugin], sizeof(todo[plugin]), "%s", tn_error_last()->text);
-		doctor_add(d, name[plugin], DOCTOR_PARTLY, gives, todo[plugin], "transfer backend for Tenuto %s, cannot be used: %s", i->built_for, i->path);
+		doctor_add(d, name[plugin], DOCTOR_PARTLY, gives, todo[plugin], "transfer backend for Tenuto %s, cannot be used%s: %s", i->built_for,
+			   rc == -EINVAL ? " without parameters" : "", i->path);
 		return;
 	}
 	doctor_add(d, name[plugin], DOCTOR_YES, gives, "", "transfer backend for Tenuto %s: %s", i->built_for, i->path);
@@ -138,6 +141,8 @@ static void probe_plugin(struct doctor *d, int plugin)
 		probe_file_transport(d, plugin);
 	} else if (i->kind == TN_PLUGIN_XFER) {
 		probe_backend(d, plugin);
+	} else if (i->kind == TN_PLUGIN_XFER_DIRECTORY) {
+		doctor_add(d, name[plugin], DOCTOR_YES, "transfer agents find each other by name", "", "directory of agents for Tenuto %s: %s", i->built_for, i->path);
 	} else {
 		doctor_add(d, name[plugin], DOCTOR_YES, GIVES, "", "for Tenuto %s: %s", i->built_for, i->path);
 	}

@@ -52,7 +52,7 @@ static int check_bucket(const char *bucket, char *detail, size_t detail_bytes)
 
 	if (n >= 3 && n <= 63 && strspn(bucket, "abcdefghijklmnopqrstuvwxyz0123456789.-") == n)
 		return 0;
-	snprintf(detail, detail_bytes, "bucket=%.70s: 3 to 63 of a to z, 0 to 9, \".\" and \"-\" are wanted", bucket ? bucket : "");
+	snprintf(detail, detail_bytes, "bucket=%.70s: the name of a bucket, 3 to 63 of a to z, 0 to 9, \".\" and \"-\" are wanted", bucket ? bucket : "");
 	return -EINVAL;
 }
 
