@@ -224,6 +224,19 @@ static void what_waits_for_a_connection_ends_by_its_deadline(void **state)
 	s3_client_destroy(client);
 }
 
+static void no_pause_reaches_beyond_the_deadline(void **state)
+{
+	struct s3_client *client = client_of(1, 100);
+	uint64_t deadline_ns = http_now_ns() + 300 * MS;
+	struct one o;
+
+	begin(client, &o, "busy", NULL, deadline_ns);
+	end(&o, -EIO); /* why the last try failed, and not that time is over */
+	assert_true(http_now_ns() < deadline_ns + 1000 * MS);
+	assert_in_range(o.t.http.tries, 1, 8);
+	s3_client_destroy(client);
+}
+
 static void a_stop_ends_what_runs_what_waits_and_what_pauses(void **state)
 {
 	struct s3_client *client = client_of(2, 100);
@@ -315,6 +328,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_range_goes_into_several_buffers),
 		cmocka_unit_test(what_waits_for_a_connection_ends_by_its_deadline),
+		cmocka_unit_test(no_pause_reaches_beyond_the_deadline),
 		cmocka_unit_test(a_stop_ends_what_runs_what_waits_and_what_pauses),
 		cmocka_unit_test(a_write_in_parts_that_is_stopped_is_aborted_before_the_client_is_gone),
 		cmocka_unit_test(several_threads_share_a_client),
