@@ -188,6 +188,13 @@ static void copy_trimmed(char *out, size_t bytes, const char *from, const char *
 	}
 }
 
+static void forget_fields(struct http_request *r)
+{
+	r->length = r->first = UINT64_MAX;
+	if (r->etag)
+		r->etag[0] = 0;
+}
+
 static size_t take_field(char *bytes, size_t size, size_t count, void *arg)
 {
 	struct slot *s = arg;
@@ -197,14 +204,13 @@ static size_t take_field(char *bytes, size_t size, size_t count, void *arg)
 	char value[64] = "";
 
 	if (n >= 5 && !memcmp(bytes, "HTTP/", 5)) { /* another answer: an interim one (100) came before */
-		r->length = r->first = UINT64_MAX;
-		r->etag[0] = 0;
+		forget_fields(r);
 		return n;
 	}
 	if (!colon)
 		return n;
-	if (colon - bytes == 4 && !strncasecmp(bytes, "etag", 4))
-		copy_trimmed(r->etag, sizeof(r->etag), colon + 1, bytes + n);
+	if (r->etag && colon - bytes == 4 && !strncasecmp(bytes, "etag", 4))
+		copy_trimmed(r->etag, HTTP_ETAG_BYTES, colon + 1, bytes + n);
 	copy_trimmed(value, sizeof(value), colon + 1, bytes + n);
 	if (colon - bytes == 14 && !strncasecmp(bytes, "content-length", 14) && *value)
 		r->length = strtoull(value, NULL, 10);
@@ -326,8 +332,7 @@ static void begin_try(struct slot *s)
 	r->text_used = 0;
 	if (r->text_bytes)
 		r->text[0] = 0;
-	r->length = r->first = UINT64_MAX;
-	r->etag[0] = 0;
+	forget_fields(r);
 	http_cursor_set(&s->out, r->body, r->nbody, r->body_skip, r->body_bytes);
 	http_cursor_set(&s->in, r->into, r->ninto, 0, r->into_bytes);
 	h->line.fields = NULL;

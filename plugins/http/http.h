@@ -59,6 +59,7 @@ int http_field(struct http_line *line, const char *format, ...) __attribute__((f
  * @deadline_ns: CLOCK_MONOTONIC; ends the request with -ETIMEDOUT, whatever it does; no try begins that could only end behind it
  * @body, @nbody: what is sent; @body_skip of its bytes are passed over, then @body_bytes are sent
  * @into, @ninto, @into_bytes: where the body of a 2xx answer goes; one that is longer is an error
+ * @etag:      NULL, or HTTP_ETAG_BYTES that get the ETag as the server wrote it; "": the answer had none
  * @text, @text_bytes: where other bodies go, with a zero at the end; what does not fit is dropped
  *
  * Results, also for check:
@@ -71,7 +72,6 @@ int http_field(struct http_line *line, const char *format, ...) __attribute__((f
  * @text_used: bytes in @text
  * @length:    Content-Length; UINT64_MAX: the answer had none
  * @first:     first byte of Content-Range; UINT64_MAX: none
- * @etag:      as the server wrote it; "": none
  */
 struct http_request {
 	struct http_request *next;
@@ -88,6 +88,7 @@ struct http_request {
 	uint32_t ninto;
 	const struct iovec *into;
 	uint64_t into_bytes;
+	char *etag;
 	char *text;
 	uint32_t text_bytes;
 	uint32_t text_used;
@@ -99,7 +100,6 @@ struct http_request {
 	uint64_t moved;
 	uint64_t length;
 	uint64_t first;
-	char etag[HTTP_ETAG_BYTES];
 };
 
 /** http_create - the loop and its thread. Return: 0 and *out; -ENOMEM; -EAGAIN: no thread. */

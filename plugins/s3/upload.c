@@ -170,6 +170,8 @@ static int check_complete(struct http_request *r)
 {
 	int code = s3_check(r);
 
+	if (code == -ENOENT && r->tries > 1)
+		return -EIO; /* the try before, whose answer was lost, may have completed the upload */
 	if (code || strstr(r->text, "<CompleteMultipartUploadResult"))
 		return code;
 	r->again = strstr(r->text, "<Code>InternalError<") || strstr(r->text, "<Code>SlowDown<");
@@ -234,7 +236,6 @@ static void part_done(struct http_request *r)
 	struct part *p = (struct part *)(void *)r;
 	struct s3_upload *u = p->upload;
 
-	memcpy(p->etag, r->etag, sizeof(p->etag));
 	if (r->code && !u->code)
 		u->code = r->code;
 	if (--u->left)
@@ -264,6 +265,7 @@ static void send_parts(struct s3_upload *u)
 				.body = t->iov,
 				.nbody = t->niov,
 				.body_skip = first,
+				.etag = p->etag,
 				.body_bytes = u->bytes - first < u->part_bytes ? u->bytes - first : u->part_bytes,
 			},
 			.upload = u,

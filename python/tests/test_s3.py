@@ -284,6 +284,23 @@ class FaultTest(Store):
         self.assertEqual(self.server.objects[f'/{BUCKET}/nixl-key'] + self.server.objects[f'/{BUCKET}/2'], kv)
         self.assertEqual(agent.query_memory([(0, 0, 3, 'nixl-key'), (0, 0, 4, 'none')], 'OBJ', 'OBJ'), [{'size': '600'}, None])
 
+    def test_112000_descriptors_of_an_object_are_one_range(self):
+        n, size = 112000, 16
+        data = self.stored('many', n * size)
+        out = bytearray(n * size)
+        self.agent.register(out)
+        (at, _, _), = xfer.sections_of(out)
+        device, = self.objects(self.agent, ['many'])
+        # From the last to the first: no two neighbours follow each other.
+        local = self.agent.list([(at + i * size, size, 0) for i in reversed(range(n))] + [(at, 0, 0)])
+        remote = self.agent.list([(i * size, size, device) for i in reversed(range(n))] + [(5, 0, device)], segment=xfer.OBJECT)
+        with self.agent.read(local, remote) as request:
+            request.post(20)
+            request.wait()
+            self.assertEqual(request.status().pieces, n)
+        self.assertEqual(out, data)
+        self.assertEqual(self.server.methods('many'), ['GET'])
+
     def test_nobody_listens(self):
         agent = self.open_agent(',endpoint=http://127.0.0.1:1')
         self.fails(errno.ECONNREFUSED, 'read', [('nobody', 0, 1)], agent=agent)
