@@ -20,6 +20,7 @@
 #define TENUTO_CACHE_H
 
 #include <stdbool.h>
+
 #include <tenuto/decision.h>
 #include <tenuto/device.h>
 #include <tenuto/error.h>
@@ -62,12 +63,11 @@ struct tn_save;
  *                   (about 1/64 of the capacity, 4 MiB to 1 GiB, more for very large blocks of @geometry). The index comes on top. A
  *                   store never grows beyond what it was made with: asked for more, it warns and goes on with what it has (a larger
  *                   one begins in an empty directory); asked for less, it uses less, and the blocks beyond that are dropped
- * @disk_blocks:     likewise, counted in blocks of the first space opened: the store never holds more
- *                   (0: as many as @disk_bytes holds). With @geometry and without @disk_bytes, new stores get the
- *                   bytes that so many blocks need
- * @geometry:        of the largest blocks that will be stored, so that new stores can be laid out for them; NULL:
- *                   unknown (then blocks of 1/64 of the capacity do not fit a segment, and those of half that size leave much of it unused: a warning; beyond
- *                   262,144 blocks in all there can be no more than the capacity holds of 64 KiB each)
+ * @disk_blocks:     likewise, counted in blocks of the first space opened: the store never holds more (0: as many as @disk_bytes holds). With @geometry
+ *                   and without @disk_bytes, new stores get the bytes that so many blocks need
+ * @geometry:        of the largest blocks that will be stored, so that new stores can be laid out for them; NULL: unknown (then blocks of 1/64 of the
+ *                   capacity do not fit a segment, and those of half that size leave much of it unused: a warning; beyond 262,144 blocks in all there
+ *                   can be no more than the capacity holds of 64 KiB each)
  * @host_bytes:      host tier, 0: none
  * @max_blocks:      most blocks known at once, all tiers; 0: derived from the capacities. Fewer than the stores hold: -ENOSPC, and none is lost
  * @max_ops:         most loads, saves and prefetches at once; 0: 64
@@ -87,9 +87,8 @@ struct tn_save;
  * @header_cache_bytes: memory for block headers (checksums), 0: 32 MiB
  * @lock_timeout_ns: how long open waits for another owner to go away, default 5 s
  * @seed:            of eviction sampling; 0: from the kernel
- * @log, @log_arg, @log_level: log lines, default none. They come in their order from a thread of the cache, so that a callback
- *                   that blocks holds up nothing else; 256 lines wait for it, what is more is lost and counted, and all
- *                   have come when tn_cache_close, or tn_cache_open with an error, returns
+ * @log, @log_arg, @log_level: log lines, default none. They come in their order from a thread of the cache, so that a callback that blocks holds up
+ *                   nothing else; 256 wait, more are lost and counted, and all have come when tn_cache_close, or tn_cache_open with an error, returns
  * @scheduler:       "slack": reads strictly first and by need, writes into slack (default); "none": reads and writes mixed as they come, for benchmarks
  * @explain, @explain_arg: told every decision of the scheduler, default none
  * @write_backlog_bytes: most bytes of saves that wait for the disk; tn_save_begin says -EAGAIN rather than exceed it, and loads never wait for it. A save
