@@ -42,7 +42,7 @@ def an_agent_that_is_published_is_found_by_name():
     server, endpoint = s3_servers.etcd(os.getcwd())
     directory = ("--directory", "etcd,ttl_s=2,endpoints=" + endpoint)
     with open("published", "wb") as out:
-        listener = subprocess.Popen([TENUTO, "xfer", "listen", "tcp::0", "--bytes", "1MiB", *directory], stdout=out)
+        listener = subprocess.Popen([TENUTO, "xfer", "listen", "unix:" + os.path.abspath("socket"), "--bytes", "1MiB", *directory], stdout=out)
     try:
         until(lambda: os.path.getsize("published"), "listener")
         name = "tenuto-listen-%d" % listener.pid
