@@ -136,6 +136,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     shortx1: so once; less: fewer bytes than were asked; more: more; whole: no range; wrong: another range; reset: in mid-answer, always; resetx1: once. Of writes in
     parts: part500: part 2 fails; complete200: success that has failed."""
     protocol_version = 'HTTP/1.1'
+    disable_nagle_algorithm = True  # head and body go one by one
 
     def log_message(self, *args):
         pass
