@@ -277,8 +277,10 @@ static int lock_directory(const char *path, uint64_t deadline_ns, struct tn_xfer
 	if (out->fd < 0)
 		return tn_fail(-errno, "address unix:%s: its directory: %s", path, strerror(errno));
 	while (flock(out->fd, LOCK_EX | LOCK_NB)) {
-		int rc = errno == EWOULDBLOCK && tn_now_ns(&tn_clock_system) < deadline_ns ? 0 : tn_fail(-errno, "%s: flock: %s", directory, strerror(errno));
+		int rc = errno == EWOULDBLOCK ? 0 : tn_fail(-errno, "address unix:%s: a lock on its directory: %s", path, strerror(errno));
 
+		if (rc == 0 && tn_now_ns(&tn_clock_system) >= deadline_ns)
+			rc = tn_fail(-ETIMEDOUT, "address unix:%s: another process has its directory locked", path);
 		if (rc) {
 			tn_xfer_socket_close(out);
 			return rc;

@@ -19,6 +19,7 @@
 #define SHAKE_NS 10000000000ull
 #define CONNS_MAX 4096u
 #define ACCEPT_PAUSE_NS 100000000ull
+#define ENDED_MAX 64u /* peers that have ended, and whose notifications find no place */
 
 /* ---- connections ------------------------------------------------------------------------------------------------------- */
 
@@ -366,6 +367,21 @@ static bool may_free(struct tn_xfer_control *c, struct tn_xfer_conn *conn, uint6
 	return conn->ended;
 }
 
+/* Nobody may ever take notifications: of too many peers that have ended, those of the oldest are lost. */
+static void drop_oldest_ended(struct tn_xfer_control *c)
+{
+	uint32_t n = 0;
+
+	for (struct tn_list *pos = c->conns.prev; pos != &c->conns; pos = pos->prev) {
+		struct tn_xfer_conn *conn = tn_container_of(pos, struct tn_xfer_conn, link);
+
+		if (!conn->ended || !conn->stalled || ++n <= ENDED_MAX)
+			continue;
+		tn_log(c->log, TN_LOG_WARN, "notifications of agent %s, which has ended, are lost: nobody takes those before them", conn->shake.name[0]);
+		conn->closing = true;
+	}
+}
+
 /* Closes what is to be closed. Returns when to look again. */
 static uint64_t sweep(struct tn_xfer_control *c, uint64_t now)
 {
@@ -420,8 +436,11 @@ static bool gather(struct tn_xfer_control *c, uint64_t now, struct pollfd **out,
 /* What is due. Returns when to wake at the latest. */
 static uint64_t tend(struct tn_xfer_control *c, uint64_t now)
 {
-	uint64_t swept = sweep(c, now), next = c->ops->overdue(c->arg, now);
+	uint64_t swept, next;
 
+	drop_oldest_ended(c);
+	swept = sweep(c, now);
+	next = c->ops->overdue(c->arg, now);
 	next = swept < next ? swept : next;
 	return now < c->accept_ns && c->accept_ns < next ? c->accept_ns : next;
 }

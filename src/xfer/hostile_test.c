@@ -262,7 +262,7 @@ static void a_clock_that_is_set_back_keeps_no_new_agent_out(void **state)
 
 static void sections_in_falling_order_take_no_longer_than_in_rising_order(void **state)
 {
-	enum { N = 262144 };
+	enum { N = TN_TEST_THREAD_SANITIZER ? 16384 : TN_XFER_SECTIONS_MAX };
 	struct tn_xfer_section *s = calloc(N, sizeof(*s));
 	struct tn_xfer_agent *a = agent_new("a", NULL, NULL), *b = agent_new("b", NULL, NULL);
 	struct tn_xfer_peer_info info = {.size = sizeof(info)};
@@ -290,7 +290,7 @@ static void sections_in_falling_order_take_no_longer_than_in_rising_order(void *
 		assert_int_equal(tn_xfer_peer(b, "a", &info), 0);
 		assert_int_equal(info.sections, N);
 	}
-	assert_int_equal(tn_xfer_register(a, TN_XFER_DRAM, &(struct tn_xfer_section){64, 2, 0, NULL}, 1), -ENOSPC);
+	assert_int_equal(tn_xfer_register(a, TN_XFER_DRAM, &(struct tn_xfer_section){64, 2, 0, NULL}, 1), N == TN_XFER_SECTIONS_MAX ? -ENOSPC : 0);
 	assert_true(tn_test_now() < until);
 	assert_int_equal(tn_xfer_agent_destroy(a), 0);
 	assert_int_equal(tn_xfer_agent_destroy(b), 0);
@@ -567,6 +567,33 @@ static void who_has_ended_holds_no_deregister_up(void **state)
 	assert_int_equal(tn_xfer_agent_destroy(t.a), 0);
 }
 
+/* Nobody takes notifications, and agent after agent comes, tells three and ends. */
+static void those_that_have_ended_do_not_pile_up(void **state)
+{
+	enum { AGENTS = 80, KEPT = 64 };
+	unsigned char bytes[4096];
+	unsigned taken;
+	struct two t;
+
+	two_new(&t, 1);
+	for (unsigned i = 0; i < AGENTS; i++) {
+		for (unsigned k = 0; k < 3; k++)
+			assert_int_equal(tn_xfer_notify(t.b, "a", &i, sizeof(i)), 0);
+		assert_int_equal(tn_xfer_agent_destroy(t.b), 0);
+		t.b = agent_new("b", NULL, NULL);
+		assert_int_equal(tn_xfer_load(t.b, bytes, metadata_of(t.a, bytes, sizeof(bytes)), NULL), 0);
+	}
+	assert_int_equal(tn_xfer_connect(t.b, "a", tn_test_deadline()), 0);
+	taken = take_all(t.a, KEPT * 3);
+	assert_int_equal(taken, KEPT * 3);
+	usleep(20000);
+	for (char byte[64], sender[TN_XFER_NAME_BYTES]; tn_xfer_take(t.a, sender, byte, sizeof(byte)) >= 0; usleep(2000))
+		taken++;
+	assert_in_range(taken, KEPT * 3, KEPT * 3 + 3);
+	assert_int_equal(tn_xfer_agent_destroy(t.b), 0);
+	assert_int_equal(tn_xfer_agent_destroy(t.a), 0);
+}
+
 /* ---- neighbours of a failure ------------------------------------------------------------------------------------------- */
 
 enum { PAGE = 4096, PAGES = 32, HOLE = 5 };
@@ -722,6 +749,7 @@ int main(void)
 		cmocka_unit_test(what_an_agent_told_before_its_end_arrives),
 		cmocka_unit_test(what_was_told_before_a_peer_was_forgotten_arrives),
 		cmocka_unit_test(who_has_ended_holds_no_deregister_up),
+		cmocka_unit_test(those_that_have_ended_do_not_pile_up),
 		cmocka_unit_test(neighbours_of_a_bad_descriptor_are_moved),
 		cmocka_unit_test(an_agent_removes_no_other_agents_socket),
 		cmocka_unit_test(of_agents_that_start_at_once_one_gets_the_socket),

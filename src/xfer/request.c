@@ -129,18 +129,16 @@ static void try_to_end(struct tn_xfer_request *r)
 	end(r);
 }
 
-/* Every piece has ended. */
-static void finish(struct tn_xfer_request *r)
+/* Every piece has ended; rc: how. */
+static void finish(struct tn_xfer_request *r, int rc)
 {
 	struct tn_xfer_agent *a = r->agent;
-	uint64_t bytes = 0;
-	int rc = tn_xfer_pieces_sum(&r->pieces, &bytes), alone = tn_xfer_pieces_sum(&r->alone, &bytes);
 
 	pthread_mutex_lock(&a->lock);
 	if (state_of(r) == TN_XFER_ENDING) {
 		end(r);
-	} else if (rc || alone) {
-		r->status = rc ? rc : alone;
+	} else if (rc) {
+		r->status = rc;
 		end(r);
 	} else {
 		try_to_end(r);
@@ -150,7 +148,11 @@ static void finish(struct tn_xfer_request *r)
 
 static void again_ended(struct tn_xfer_job *job)
 {
-	finish(tn_container_of(job, struct tn_xfer_request, again));
+	struct tn_xfer_request *r = tn_container_of(job, struct tn_xfer_request, again);
+	uint64_t bytes = 0;
+	int rc = tn_xfer_pieces_sum(&r->pieces, &bytes), alone = tn_xfer_pieces_sum(&r->alone, &bytes);
+
+	finish(r, rc ? rc : alone);
 }
 
 /* The descriptors that were to be tried alone will not be. */
@@ -167,20 +169,24 @@ static void give_up_alone(struct tn_xfer_request *r, int code)
 static bool try_alone(struct tn_xfer_request *r)
 {
 	const struct tn_xfer_backend *b = backend_of(r);
-	uint64_t bytes = 0;
 	int rc;
 
-	if (!tn_xfer_pieces_sum(&r->pieces, &bytes) || tn_xfer_job_stopped(&r->job))
+	if (tn_xfer_job_stopped(&r->job))
 		return false;
 	pthread_mutex_lock(&r->agent->lock);
 	tn_xfer_pieces_split(&r->pieces, &r->alone);
+	r->again = r->job;
 	pthread_mutex_unlock(&r->agent->lock);
 	if (!r->alone.npieces)
 		return false;
-	r->again = r->job;
+	r->again.stop = 0;
+	r->again.next = NULL;
+	r->again.work = NULL;
 	r->again.piece = r->alone.piece;
 	r->again.npieces = r->alone.npieces;
-	r->again.bytes = r->job.bytes - bytes;
+	r->again.bytes = 0;
+	for (uint32_t i = 0; i < r->alone.npieces; i++)
+		r->again.bytes += r->alone.piece[i].bytes;
 	r->again.alone = 1;
 	r->again.ended = again_ended;
 	memset(r->again.word, 0, sizeof(r->again.word));
@@ -203,9 +209,11 @@ static bool try_alone(struct tn_xfer_request *r)
 static void job_ended(struct tn_xfer_job *job)
 {
 	struct tn_xfer_request *r = tn_container_of(job, struct tn_xfer_request, job);
+	uint64_t bytes = 0;
+	int rc = tn_xfer_pieces_sum(&r->pieces, &bytes);
 
-	if (!try_alone(r))
-		finish(r);
+	if (!rc || !try_alone(r))
+		finish(r, rc);
 }
 
 /* Of a request that has ended: what was tried alone is forgotten. */
