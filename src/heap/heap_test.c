@@ -328,6 +328,34 @@ static void a_producer_reserves_by_itself_and_the_first_object_of_a_key_counts(v
 	tn_heap_destroy(heap);
 }
 
+static void an_open_that_sweeps_and_finds_the_key_is_refused(void **state)
+{
+	struct tn_heap_opts o = heap_opts(2);
+	struct tn_heap_plan plan, second;
+	struct tn_heap *heap;
+	uint64_t key = 3, word, bytes;
+
+	heap_new_name();
+	heap = heap_open(1, 0, &o);
+	put(heap, 1, 8, 0);
+	put(heap, 2, 8, 0);
+	assert_int_equal(tn_heap_remove(heap, (uint64_t[]){2}, 8), 0);
+	assert_int_equal(tn_heap_reserve(heap, &key, 8, 8, 0, 0, &plan), 0);
+	assert_true(plan.announces);
+	heap_fill(plan_ptr(heap, &plan), 8, key);
+	/* As a kernel does it, and before the next sweep. */
+	assert_true(tn_heap_finish(tn_heap_slot_at(tn_heap_ptr(heap, 0, 0), plan.header_off), plan.epoch, 0, TN_HEAP_READY));
+	assert_int_equal(tn_heap_open_for_write(heap, &key, 8, 8, 0, 0, &second), -EEXIST); /* nothing is free: it sweeps */
+	assert_int_equal(tn_heap_get(heap, &key, 8, &word, 8, &bytes), 0);
+	assert_true(heap_is_filled(&word, 8, key));
+	assert_int_equal(tn_heap_remove(heap, &key, 8), 0);
+	assert_int_equal(tn_heap_get(heap, &key, 8, &word, 8, &bytes), -ENOENT);
+	heap_wait_until(heap_stats(heap, 0).heap_used == heap_stats(heap, 0).ready_count * HEAP_PAGE);
+	put(heap, 4, 8, 0);
+	put(heap, 5, 8, 0);
+	tn_heap_destroy(heap);
+}
+
 /* Rank 1: opens object 1, stops itself, then writes and commits it. 3: the commit was refused. */
 static int stop_while_writing(void *arg)
 {
@@ -666,6 +694,7 @@ int main(void)
 		cmocka_unit_test(a_full_heap_of_pinned_objects_says_so),
 		cmocka_unit_test(a_heap_that_was_full_of_small_objects_takes_large_ones_and_back),
 		cmocka_unit_test(a_producer_reserves_by_itself_and_the_first_object_of_a_key_counts),
+		cmocka_unit_test(an_open_that_sweeps_and_finds_the_key_is_refused),
 		cmocka_unit_test(a_producer_that_was_stopped_for_too_long_harms_nobody),
 		cmocka_unit_test(another_rank_takes_over_from_a_dead_master),
 		cmocka_unit_test(a_live_plan_survives_the_death_of_another_rank),

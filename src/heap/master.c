@@ -350,6 +350,12 @@ int tn_heap_master_open(struct tn_heap_master *m, const struct tn_heap_want *w, 
 			       (unsigned long long)w->bytes, w->owner);
 	}
 	s = tn_heap_slot_of(m->memory, w->owner, slot);
+	rc = refuse_known(m, &w->name); /* the allocation may have swept, and admitted one that a producer had reserved by itself */
+	if (rc) {
+		if (tn_heap_revoke(s, s->header.epoch))
+			give_back(m, w->owner, slot);
+		return rc;
+	}
 	tn_heap_describe(s, &w->name, w->bytes, ctl->page_bytes, w->flags);
 	tn_heap_index_add(&m->index, m->memory, w->owner, slot);
 	*plan = (struct tn_heap_plan){.key_hash = w->name.hash, .dst_rank = w->owner, .epoch = s->header.epoch,
