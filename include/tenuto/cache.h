@@ -95,18 +95,17 @@ struct tn_save;
  *                   counts whole from tn_save_begin on, less, as soon as that is known, its blocks that are there already, are rejected, found a place
  *                   in host memory or were written; one is always let in when nothing waits. With a host tier, so much more may be begun as it has
  *                   free places for, within the space's quota. 0: what the devices write in about two seconds, at least 256 MiB, 1 GiB if not measured
- * @offload_lag_ms:  how long a block that was admitted to disk may lie in host memory before its write begins, also while loads never pause: from a
- *                   quarter of it on its write goes into the loads' slack, from half of it on before reads, for at most half of the devices' time.
- *                   Longer only while the devices cannot write as fast as saves bring blocks; the bound then is host memory's size, and the statistics
- *                   offload_oldest_ns and offload_waiting_bytes say how far behind they are. 1,000 by default, which a kill can cost beside what is in
- *                   flight; UINT32_MAX: no bound in time
+ * @offload_lag_ms:  how long a block that was admitted to disk may lie in host memory before its write begins, also while loads never pause: from a quarter of
+ *                   it on its write goes into the loads' slack, from half of it on before reads, for at most half of the devices' time. Longer only while the
+ *                   devices cannot write as fast as saves bring blocks; the bound then is host memory's size, and the statistics offload_oldest_ns and
+ *                   offload_waiting_bytes say how far behind they are. 1,000 by default, which a kill can cost beside what is in flight; UINT32_MAX: no bound
+ *                   in time
  * @durability_ms:   what was written to disk is made durable about so long after: a power cut loses at most that and the two syncs; default 1,000. 0:
  *                   tn_save_end waits until what it says is stored is durable, and returns the error of a flush that failed. UINT32_MAX: only what tn_flush
  *                   covered is durable. The death of the process alone, whatever this says, loses what was in flight or was written in the last 100 ms
  * @device_tier:     memory of a device for blocks, above the host tier (tenuto/memory.h); default none
- * @transfer:        how bytes go between files and memory of devices (TN_MEMORY_DEVICE) of this process: "auto" (default): straight, by the plugin
- *                   gds, where it is there and moves them without host memory; else by way of pinned host memory. "direct": by the plugin, also where
- *                   it copies by way of host memory itself; tn_memory_register fails where it does not serve. "bounce": never by the plugin
+ * @transfer:        between files and memory of devices of this process: "auto" (default): straight, by the plugin gds, where it needs no host memory; else
+ *                   by way of pinned host memory. "direct": by the plugin in any case; tn_memory_register fails where it does not serve. "bounce": never by it
  * @transfer_streams: threads that ask the plugin for a transfer each, 1 to 64; 0: 8
  */
 struct tn_cache_opts {

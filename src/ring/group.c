@@ -457,7 +457,7 @@ static void post_job(struct tn_lane *lane, struct tn_lane_group *g)
 static void begin_job(struct tn_lane *lane, struct tn_lane_group *g)
 {
 	g->working = true;
-	g->worked = tn_lane_on_device(g);
+	g->worked = false;
 	if (tn_lane_fetch(g))
 		push(&lane->moving, g);
 	else

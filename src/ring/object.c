@@ -260,6 +260,7 @@ static void copy_within(struct tn_lane_group *g)
 
 static void begin_sums(struct tn_lane_group *g)
 {
+	g->worked = true;
 	tn_copying_begin_sums(&g->copying, g->member[0].run->memory->copier, g->sums);
 	for (uint32_t i = 0; i < g->members; i++) {
 		const struct tn_lane_member *m = &g->member[i];
