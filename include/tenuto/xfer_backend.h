@@ -27,7 +27,9 @@ extern "C" {
 /** Most bytes of a piece. */
 #define TN_XFER_PIECE_MAX (UINT32_C(4) << 20)
 /** Most bytes by which a backend names itself to another agent's backend of its name. */
-#define TN_XFER_IDENTITY_MAX 1024u
+#define TN_XFER_IDENTITY_MAX 4096u
+/** Most bytes that a backend says of a section to another agent's backend of its name. */
+#define TN_XFER_SECTION_KEY_MAX 1024u
 
 /** struct tn_xfer_param - "key=value" of a spec */
 struct tn_xfer_param {
@@ -36,11 +38,23 @@ struct tn_xfer_param {
 };
 
 /**
+ * struct tn_xfer_section_key - what a peer's backend has said of a section (section_key), such as a key to its memory
+ * @section: number of the section at that peer, never used again there
+ * @bytes:   of @data, 1 to TN_XFER_SECTION_KEY_MAX; from outside: check them
+ */
+struct tn_xfer_section_key {
+	uint64_t section;
+	uint32_t bytes;
+	const unsigned char *data;
+};
+
+/**
  * struct tn_xfer_piece - bytes that follow each other on both sides
  * @local, @remote: addresses or offsets, as their segments have them
  * @bytes:          1 to TN_XFER_PIECE_MAX
  * @first:          bytes of the request before it
- * @local_section, @remote_section: of section_add; @remote_section: NULL for a peer's
+ * @local_section:  of section_add
+ * @remote_section: of section_add; for a peer's: struct tn_xfer_section_key, which lives as long as the job, or NULL: the peer's backend has said nothing
  * @moved:          the backend's: bytes from the beginning on that were moved
  * @status:         the backend's: 0, or why @moved stays below @bytes; -EINPROGRESS until then
  * @shared:         the backend's: 1: it has moved several pieces as one, so that @status may be a neighbour's. The agent then tries the piece again, alone
@@ -71,6 +85,7 @@ struct tn_xfer_piece {
  * @work:    the backend's, made by prepare
  * @next:    the backend's, for a queue
  * @word:    the backend's; zeros at each post
+ * @cut:     the backend's; 0 at each post. 1: it has given up its connection to the peer to end the job, so the agent gives up its own
  */
 struct tn_xfer_job {
 	uint32_t op;
@@ -86,6 +101,7 @@ struct tn_xfer_job {
 	void *work;
 	struct tn_xfer_job *next;
 	uint64_t word[4];
+	uint64_t cut;
 };
 
 /** tn_xfer_piece_end - says how a piece ended; others may read it at any time */
@@ -118,6 +134,7 @@ struct tn_xfer_cost {
  * @destroy: no job is under way, no section and no peer is left
  * @section_add:    may open files. 0 and *handle
  * @section_remove: no job uses it
+ * @section_key:    what peers need to reach the section: how many bytes of @out; 0: nothing
  * @query:          whether a file or object is there
  * @identity:       what a peer's backend of this name needs (endpoint, process): how many bytes of @out
  * @peer_add:       0 and *peer, or why the peer cannot be reached: -EHOSTUNREACH, -EPERM. Called with the connection to the peer open
@@ -131,8 +148,8 @@ struct tn_xfer_cost {
  * @process:        the process that an identity names; 0: none. Metadata is bytes that anybody may have sent: the agent calls peer_add only if the kernel says that
  *                  this process is at the other end of the connection (Unix sockets), or if the shared secret has signed the metadata (TCP)
  *
- * Those that a backend lacks are NULL: process, section_add (nothing to do; handles are NULL), section_remove, query, identity and the peers (own agent only),
- * prepare, forget, cancel (it looks at @stop), error.
+ * Those that a backend lacks are NULL: process, section_add (nothing to do; handles are NULL), section_remove, section_key, query, identity and the peers (own agent
+ * only), prepare, forget, cancel (it looks at @stop), error.
  */
 struct tn_xfer_backend_ops {
 	size_t size;
@@ -143,6 +160,7 @@ struct tn_xfer_backend_ops {
 	void (*destroy)(void *backend);
 	int (*section_add)(void *backend, enum tn_xfer_segment segment, const struct tn_xfer_section *section, void **handle);
 	void (*section_remove)(void *backend, void *handle);
+	size_t (*section_key)(void *backend, void *handle, unsigned char out[TN_XFER_SECTION_KEY_MAX]);
 	int (*query)(void *backend, enum tn_xfer_segment segment, const struct tn_xfer_section *section, struct tn_xfer_found *out);
 	size_t (*identity)(void *backend, unsigned char out[TN_XFER_IDENTITY_MAX]);
 	int (*peer_add)(void *backend, const unsigned char *identity, size_t bytes, void **peer);

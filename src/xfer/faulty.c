@@ -84,6 +84,7 @@ static void inner_ended(struct tn_xfer_job *inner)
 	struct faulty *f = w->faulty;
 	uint64_t linger_ns = f->knob[LINGER_US] * 1000;
 
+	outer->cut = inner->cut;
 	for (uint32_t i = 0; i < inner->npieces; i++)
 		tn_xfer_piece_end(&outer->piece[w->order[i]], inner->piece[i].moved, inner->piece[i].status);
 	if (w->bad < outer->npieces && !tn_xfer_job_stopped(inner))
@@ -163,6 +164,7 @@ static void faulty_post(void *backend, struct tn_xfer_job *job)
 	if (f->knob[REORDER])
 		shuffle(w);
 	w->inner.peer = job->peer;
+	w->inner.cut = 0;
 	memset(w->inner.word, 0, sizeof(w->inner.word));
 	__atomic_store_n(&w->inner.stop, __atomic_load_n(&job->stop, __ATOMIC_ACQUIRE), __ATOMIC_RELEASE);
 	if (chance(f, DROP))
@@ -308,6 +310,13 @@ static void faulty_section_remove(void *backend, void *handle)
 		f->ops->section_remove(f->inner, handle);
 }
 
+static size_t faulty_section_key(void *backend, void *handle, unsigned char out[TN_XFER_SECTION_KEY_MAX])
+{
+	struct faulty *f = backend;
+
+	return f->ops->section_key ? f->ops->section_key(f->inner, handle, out) : 0;
+}
+
 static int faulty_query(void *backend, enum tn_xfer_segment segment, const struct tn_xfer_section *section, struct tn_xfer_found *out)
 {
 	struct faulty *f = backend;
@@ -444,6 +453,7 @@ const struct tn_xfer_backend_ops tn_xfer_faulty_ops = {
 	.destroy = faulty_destroy,
 	.section_add = faulty_section_add,
 	.section_remove = faulty_section_remove,
+	.section_key = faulty_section_key,
 	.query = faulty_query,
 	.identity = faulty_identity,
 	.peer_add = faulty_peer_add,

@@ -50,6 +50,28 @@ static int read_frame(struct tn_xfer_reader *r, uint32_t magic, const char *what
 	return 0;
 }
 
+/* Behind the sections: how many keys, then for each the index of its section, of its agent's backend, and bytes. */
+static void write_keys(struct tn_xfer_writer *w, struct tn_xfer_sec *const *secs, uint32_t n)
+{
+	struct tn_xfer_writer count = {w->out ? w->out + w->bytes : NULL, 0, w->bytes < w->max ? w->max - w->bytes : 0};
+	uint32_t keys = 0;
+
+	tn_xfer_write_u32(w, 0);
+	for (uint32_t i = 0; i < n; i++) {
+		for (uint32_t k = 0; k < TN_XFER_BACKENDS_MAX; k++) {
+			const struct tn_xfer_section_key *key = secs[i]->key[k];
+
+			if (!key)
+				continue;
+			keys++;
+			tn_xfer_write_u32(w, i);
+			tn_xfer_write_u32(w, k);
+			tn_xfer_write_block(w, key->data, key->bytes);
+		}
+	}
+	tn_xfer_write_u32(&count, keys);
+}
+
 uint64_t tn_xfer_metadata_pack(const struct tn_xfer_head *head, struct tn_xfer_sec *const *secs, uint32_t n, void *out, uint64_t max)
 {
 	struct tn_xfer_writer w = {out, FRAME_BYTES, max};
@@ -76,6 +98,7 @@ uint64_t tn_xfer_metadata_pack(const struct tn_xfer_head *head, struct tn_xfer_s
 
 		tn_xfer_write(&w, &r, sizeof(r));
 	}
+	write_keys(&w, secs, n);
 	return w.bytes + (head->flags & TN_XFER_META_SIGNED ? TN_XFER_MAC_BYTES : 0);
 }
 
@@ -142,12 +165,31 @@ static int check_mac(struct tn_xfer_reader *r, const void *key, size_t key_bytes
 	return rc;
 }
 
+static int read_keys(struct tn_xfer_reader *r, struct tn_xfer_metadata *m)
+{
+	uint32_t n = tn_xfer_read_u32(r);
+	int rc = 0;
+
+	while (n-- && !r->broken && rc == 0) {
+		uint32_t section = tn_xfer_read_u32(r), backend = tn_xfer_read_u32(r), bytes;
+		const unsigned char *data = tn_xfer_read_block(r, TN_XFER_SECTION_KEY_MAX, &bytes);
+
+		if (!data || !bytes || section >= m->n || backend >= m->head.nbackends)
+			r->broken = true;
+		else
+			rc = tn_xfer_sec_set_key(m->sec[section], backend, data, bytes);
+	}
+	if (r->broken || r->left)
+		return tn_fail(-EBADMSG, "metadata of agent %.40s: its parts do not fit its length", m->head.name);
+	return rc ? tn_fail(rc, "no memory for the keys of sections") : 0;
+}
+
 static int read_sections(struct tn_xfer_reader *r, struct tn_xfer_metadata *m)
 {
 	uint32_t n = tn_xfer_read_u32(r);
 	const unsigned char *at = tn_xfer_read(r, (uint64_t)n * sizeof(struct record));
 
-	if (r->broken || r->left || n > TN_XFER_SECTIONS_MAX)
+	if (r->broken || n > TN_XFER_SECTIONS_MAX)
 		return tn_fail(-EBADMSG, "metadata of agent %.40s: its parts do not fit its length", m->head.name);
 	m->capacity = n + 1;
 	m->sec = tn_get(&tn_alloc_system, m->capacity * sizeof(*m->sec));
@@ -167,7 +209,6 @@ static int read_sections(struct tn_xfer_reader *r, struct tn_xfer_metadata *m)
 		sec->backends = s.backends;
 		m->sec[m->n] = sec;
 	}
-	tn_xfer_secs_sort(m->sec, n);
 	return 0;
 }
 
@@ -185,8 +226,12 @@ int tn_xfer_metadata_unpack(const void *bytes, uint64_t n_bytes, const void *key
 		return rc;
 	read_head(&r, &out->head);
 	rc = read_sections(&r, out);
+	if (rc == 0)
+		rc = read_keys(&r, out);
 	if (rc)
 		tn_xfer_metadata_free(out);
+	else
+		tn_xfer_secs_sort(out->sec, out->n);
 	return rc;
 }
 

@@ -81,6 +81,24 @@ static uint32_t map_backends(const struct tn_xfer_agent *a, const struct tn_xfer
 	return ours;
 }
 
+/* The keys of a section that was read: by the order of the agent's backends. */
+static void map_keys(const struct tn_xfer_agent *a, const struct tn_xfer_head *head, struct tn_xfer_sec *sec)
+{
+	struct tn_xfer_section_key *theirs[TN_XFER_BACKENDS_MAX];
+
+	memcpy(theirs, sec->key, sizeof(theirs));
+	memset(sec->key, 0, sizeof(sec->key));
+	for (uint32_t i = 0; i < TN_XFER_BACKENDS_MAX; i++) {
+		for (uint32_t k = 0; k < a->nbackends && theirs[i]; k++) {
+			if (strcmp(a->backend[k].ops->name, head->backend[i].name) || sec->key[k])
+				continue;
+			sec->key[k] = theirs[i];
+			theirs[i] = NULL;
+		}
+		tn_xfer_key_free(theirs[i]); /* of a backend that this agent lacks */
+	}
+}
+
 /* What was revoked up to the revision is out of the table. Metadata that was loaded while the agent dialled may be newer. */
 static void set_pruned(struct tn_xfer_peer *p, uint64_t revision)
 {
@@ -153,6 +171,7 @@ int tn_xfer_peer_load(struct tn_xfer_agent *a, const struct tn_xfer_metadata *m,
 		if (m->sec[i]->backends != theirs)
 			ours = map_backends(a, head, theirs = m->sec[i]->backends);
 		m->sec[i]->backends = ours;
+		map_keys(a, head, m->sec[i]);
 	}
 	rc = tn_xfer_table_merge(&p->table, m->sec, m->n, TN_XFER_MERGE_ADD | (whole ? TN_XFER_MERGE_PRUNE : 0));
 	if (rc == 0 && whole)

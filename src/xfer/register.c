@@ -35,6 +35,16 @@ static void give_back(struct tn_xfer_agent *a, struct tn_xfer_sec *sec)
 	sec->backends = 0;
 }
 
+/* What peers have to know of the section for backend i. */
+static int make_key(struct tn_xfer_agent *a, uint32_t i, struct tn_xfer_sec *sec)
+{
+	const struct tn_xfer_backend *b = &a->backend[i];
+	unsigned char key[TN_XFER_SECTION_KEY_MAX];
+	size_t bytes = b->ops->section_key ? b->ops->section_key(b->self, sec->handle[i], key) : 0;
+
+	return bytes && tn_xfer_sec_set_key(sec, i, key, (uint32_t)bytes) ? tn_fail(-ENOMEM, "no memory for the key of a section") : 0;
+}
+
 /* With every backend of the first n that takes the segment. */
 static int give_out(struct tn_xfer_agent *a, uint32_t n, struct tn_xfer_sec *sec, const struct tn_xfer_section *s)
 {
@@ -50,12 +60,15 @@ static int give_out(struct tn_xfer_agent *a, uint32_t n, struct tn_xfer_sec *sec
 		rc = b->ops->section_add ? tn_xfer_backend_told(b->ops, b->ops->section_add(b->self, sec->segment, s, &sec->handle[i])) : 0;
 		if (rc == -ENOTSUP)
 			continue;
+		if (rc == 0) {
+			sec->backends |= 1u << i;
+			rc = make_key(a, i, sec);
+		}
 		if (rc) {
 			give_back(a, sec);
 			return tn_fail_cause(rc, "backend %s takes no section at %#llx of device %llu", b->ops->name, (unsigned long long)s->address,
 					     (unsigned long long)s->device);
 		}
-		sec->backends |= 1u << i;
 	}
 	if (!sec->backends)
 		return tn_fail(-ENOTSUP, "no backend of agent %s takes sections of segment %u%s", a->name, sec->segment, takers ? " at this address" : "");

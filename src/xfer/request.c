@@ -87,6 +87,8 @@ static void end(struct tn_xfer_request *r)
 	count(r);
 	tn_list_del(&r->active);
 	if (r->peer) {
+		if (r->job.cut && r->peer->conn)
+			tn_xfer_conn_close(&a->control, r->peer->conn); /* before anything is confirmed on it */
 		if (!--r->peer->jobs && r->peer->held) {
 			tn_xfer_conn_let_go(&a->control, r->peer->held);
 			r->peer->held = NULL;
@@ -406,7 +408,7 @@ static int enter(struct tn_xfer_request *r, const struct tn_xfer_list *local, co
 		const struct tn_xfer_sec *l = p->local_section, *m = p->remote_section;
 
 		p->local_section = l->handle[r->backend];
-		p->remote_section = m->handle[r->backend];
+		p->remote_section = r->peer ? (void *)m->key[r->backend] : m->handle[r->backend];
 	}
 	return 0;
 }
@@ -575,6 +577,7 @@ static void begin(struct tn_xfer_request *r, uint64_t now, uint64_t deadline_ns,
 	r->current = &r->job;
 	memset(r->job.word, 0, sizeof(r->job.word));
 	r->job.stop = 0;
+	r->job.cut = 0;
 	r->job.next = NULL;
 	r->job.peer = r->peer ? r->peer->handle[r->backend] : NULL;
 	if (r->peer)

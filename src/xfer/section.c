@@ -38,11 +38,33 @@ struct tn_xfer_sec *tn_xfer_sec_new(enum tn_xfer_segment segment, const struct t
 	return sec;
 }
 
+void tn_xfer_key_free(struct tn_xfer_section_key *key)
+{
+	if (key)
+		tn_put(&tn_alloc_system, key, sizeof(*key) + key->bytes);
+}
+
+int tn_xfer_sec_set_key(struct tn_xfer_sec *sec, uint32_t backend, const void *data, uint32_t bytes)
+{
+	struct tn_xfer_section_key *key = tn_get(&tn_alloc_system, sizeof(*key) + bytes);
+
+	if (!key)
+		return -ENOMEM;
+	key->section = sec->id;
+	key->bytes = bytes;
+	key->data = memcpy(key + 1, data, bytes);
+	tn_xfer_key_free(sec->key[backend]);
+	sec->key[backend] = key;
+	return 0;
+}
+
 void tn_xfer_sec_put(struct tn_xfer_sec *sec)
 {
 	assert(sec->refs);
 	if (--sec->refs)
 		return;
+	for (uint32_t i = 0; i < TN_XFER_BACKENDS_MAX; i++)
+		tn_xfer_key_free(sec->key[i]);
 	if (sec->meta)
 		tn_put(&tn_alloc_system, sec->meta, strlen(sec->meta) + 1);
 	tn_put(&tn_alloc_system, sec, sizeof(*sec));

@@ -8,7 +8,7 @@
 #define TN_XFER_SECTION_H
 
 #include <stdbool.h>
-#include <tenuto/xfer.h>
+#include <tenuto/xfer_backend.h>
 
 #include "base/alloc.h"
 
@@ -28,7 +28,8 @@ struct tn_xfer_sec {
 	struct tn_xfer_sec *next; /* of those that were taken out together */
 	uint64_t revocation; /* number of the message that told the peers */
 	uint64_t seen; /* serial number of the request that was counted last */
-	void *handle[TN_XFER_BACKENDS_MAX];
+	void *handle[TN_XFER_BACKENDS_MAX]; /* own sections */
+	struct tn_xfer_section_key *key[TN_XFER_BACKENDS_MAX]; /* own sections: for peers; a peer's: what its backends have said. NULL: none */
 };
 
 struct tn_xfer_sec_entry {
@@ -44,6 +45,10 @@ struct tn_xfer_table {
 /* A section with one reference. NULL: no memory. meta is copied. */
 struct tn_xfer_sec *tn_xfer_sec_new(enum tn_xfer_segment segment, const struct tn_xfer_section *section);
 void tn_xfer_sec_put(struct tn_xfer_sec *sec);
+/* NULL is fine. */
+void tn_xfer_key_free(struct tn_xfer_section_key *key);
+/* The section's id is set. 0, -ENOMEM. */
+int tn_xfer_sec_set_key(struct tn_xfer_sec *sec, uint32_t backend, const void *data, uint32_t bytes);
 /* In the order of a table: segment, device, address, end. */
 void tn_xfer_secs_sort(struct tn_xfer_sec **secs, uint32_t n);
 
