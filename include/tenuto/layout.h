@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * KV geometry: sizes of pages, objects and blocks, where a pool's pages lie in a memory, and TP re-slicing.
+ * KV geometry: sizes of pages, objects and blocks, where a pool's pages lie in a memory, TP re-slicing, and what has to be copied between pools of different
+ * layouts and TP sizes.
  *
  * Pure functions over plain values: nothing here allocates, blocks or keeps state.
  */
@@ -177,6 +178,117 @@ TN_API long tn_reslice_plan(const struct tn_geometry *g, uint32_t src_tp, uint32
  * Any thread.
  */
 TN_API void tn_reslice_run(const struct tn_copy *plan, size_t n, const void *const *src, void *dst);
+
+/* ---- shares: pools of several ranks or engines ------------------------------------------------------------------- */
+
+/** Most ranges of the memory of a share. */
+#define TN_POOL_RANGES_MAX 4096u
+
+/**
+ * struct tn_rank_heads - which KV heads of a model a tensor-parallel rank has
+ * @tp_size:  tensor-parallel ranks
+ * @tp_rank:  which of them, below @tp_size
+ * @kv_heads: KV heads of the whole model
+ *
+ * One of @tp_size and @kv_heads divides the other. With more heads than ranks, rank r has heads [r * n, (r + 1) * n) with n = kv_heads / tp_size. With more ranks
+ * than heads (GQA), each head is on m = tp_size / kv_heads ranks: rank r has head r / m. Latents are whole on every rank.
+ */
+struct tn_rank_heads {
+	uint32_t tp_size;
+	uint32_t tp_rank;
+	uint32_t kv_heads;
+};
+
+/** struct tn_pool_range - bytes of a memory that follow each other, by the address that their owner has for them */
+struct tn_pool_range {
+	uint64_t address;
+	uint64_t bytes;
+};
+
+/**
+ * struct tn_pool_share - a rank's pool, as others have to know it: layout, memory and shard
+ * @geometry: of the shard; K, V and scale planes have as many heads as @rank gives it
+ * @layout:   where pages lie; offsets count through @range
+ * @rank:     which KV heads
+ * @memory:   TN_MEMORY_HOST or TN_MEMORY_DEVICE
+ * @device:   TN_MEMORY_DEVICE: which one
+ * @nranges:  1 to TN_POOL_RANGES_MAX
+ * @range:    the memory's bytes; each plane of a layer lies in one range
+ */
+struct tn_pool_share {
+	struct tn_geometry geometry;
+	struct tn_pool_layout layout;
+	struct tn_rank_heads rank;
+	uint32_t memory;
+	uint32_t device;
+	uint32_t nranges;
+	const struct tn_pool_range *range;
+};
+
+/**
+ * tn_pool_share_check - whether a share makes sense: its pages lie in its memory, its planes have the shard's heads
+ *
+ * Any thread. Return: 0, or -EINVAL / -EOVERFLOW with the field and value in the detail.
+ */
+TN_API int tn_pool_share_check(const struct tn_pool_share *share);
+
+/**
+ * tn_pool_share_store - a share as bytes with magic, version and checksum, for another process
+ *
+ * Little-endian: magic "TNSHARE\0", u32 version, u32 nranges, u64 bytes of all, the geometry (TN_GEOMETRY_BYTES), u32 tp_size, tp_rank, kv_heads, memory,
+ * device, zero, u64 npages, TN_PLANES_MAX u64 strides, the bases, u64 address and bytes of each range, u64 XXH3-64 of all before.
+ *
+ * Any thread. Return: how many bytes it has (more than @len: nothing was written), or what tn_pool_share_check says.
+ */
+TN_API int64_t tn_pool_share_store(const struct tn_pool_share *share, void *buf, size_t len);
+
+/**
+ * tn_pool_share_load - the inverse; everything is checked, nothing trusted
+ * @table: memory for @words numbers, to which @out refers: layers * nplanes bases, and two for each range
+ *
+ * Any thread. Return: how many numbers it has (more than @words: *out is not set), or -EBADMSG (magic, length, checksum), -EPROTONOSUPPORT (version), or
+ * what tn_pool_share_check says; *out is set only on success.
+ */
+TN_API int64_t tn_pool_share_load(const void *buf, size_t len, struct tn_pool_share *out, uint64_t *table, size_t words);
+
+/**
+ * struct tn_pool_pages - the same tokens in two pools
+ * @mine:    page indices in one pool, in the order of their tokens; @nmine of them
+ * @theirs:  in the other pool; @ntheirs of them
+ * @tokens:  how many, from the first token of the first page of both lists on
+ */
+struct tn_pool_pages {
+	const uint32_t *mine;
+	const uint32_t *theirs;
+	uint32_t nmine;
+	uint32_t ntheirs;
+	uint64_t tokens;
+};
+
+/** struct tn_pool_run - @count pieces of @bytes each, at equal distances in either pool; addresses as the ranges of the shares have them */
+struct tn_pool_run {
+	uint64_t mine;
+	uint64_t theirs;
+	uint64_t mine_stride;
+	uint64_t theirs_stride;
+	uint64_t bytes;
+	uint64_t count;
+};
+
+/**
+ * tn_pool_map - which bytes of two pools hold the same elements
+ * @mine, @theirs: pools of one model: equal layers, and planes that differ in their order and heads at most
+ * @runs:          memory for @max runs, or NULL to only count
+ *
+ * The pools may differ in the order of their planes, in pool and page order, page size, TP size and rank. What both ranks have is in the runs: heads of one rank alone
+ * are not. A run lies in one range on either side. Ranks that replicate a head hold the same bytes: a reader needs one of them, a writer writes all.
+ *
+ * State, and elements that are no whole bytes where heads are cut or orders differ, are refused, unless both pools have equal ranks and pages.
+ *
+ * Any thread. Return: number of runs (may exceed @max: nothing beyond @max is written), or -EINVAL / -EOVERFLOW with the value in the detail.
+ */
+TN_API int64_t tn_pool_map(const struct tn_pool_share *mine, const struct tn_pool_share *theirs, const struct tn_pool_pages *pages,
+			   struct tn_pool_run *runs, size_t max);
 
 #ifdef __cplusplus
 }

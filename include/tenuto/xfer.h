@@ -35,6 +35,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <tenuto/error.h>
+#include <tenuto/layout.h>
 #include <tenuto/types.h>
 
 #ifdef __cplusplus
@@ -399,6 +400,21 @@ TN_API int64_t tn_xfer_runs_pack(enum tn_xfer_segment segment, const struct tn_x
  * Each has a descriptor, and all together at most TN_XFER_DESCRIPTORS_MAX. Return: how many there are (more than @max: only @max were written); -EBADMSG; -EPROTONOSUPPORT.
  */
 TN_API int64_t tn_xfer_runs_unpack(const void *packed, size_t bytes, enum tn_xfer_segment *segment, struct tn_xfer_run *runs, uint32_t max);
+
+/**
+ * tn_xfer_layout_map - descriptors that move blocks between pools of different layouts, page sizes and TP sizes
+ * @mine:   a pool of this process; @local gets its runs
+ * @theirs: a pool of another agent, as tn_pool_share_load has it; @remote gets its runs, as many, each with as many descriptors of as many bytes
+ * @pages:  which pages of either pool have the same tokens
+ * @max:    of either array; 0 to only count
+ *
+ * tn_pool_map says what can be mapped. The segment of a list is TN_XFER_DRAM for TN_MEMORY_HOST, TN_XFER_VRAM for TN_MEMORY_DEVICE; its sections have the share's
+ * ranges, and its device: for TN_MEMORY_HOST, too. Any thread.
+ *
+ * Return: how many runs each list has (more than @max: nothing was written); 0: the ranks have no head in common; else as tn_pool_map; -E2BIG; -ENOMEM.
+ */
+TN_API int64_t tn_xfer_layout_map(const struct tn_pool_share *mine, const struct tn_pool_share *theirs, const struct tn_pool_pages *pages,
+				  struct tn_xfer_run *local, struct tn_xfer_run *remote, uint32_t max);
 
 /* ---- requests -------------------------------------------------------------------------------------------------------- */
 
