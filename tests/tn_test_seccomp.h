@@ -17,6 +17,7 @@
 #define TN_FORBID_ENTER 2u
 #define TN_FORBID_REGISTER 4u
 #define TN_FORBID_STAT 8u /* stat, lstat and fstat */
+#define TN_FORBID_CMA 16u /* process_vm_readv and process_vm_writev */
 
 /* 0, or TN_TEST_SKIP where seccomp itself is refused. All other calls are allowed. */
 static inline int tn_test_forbid(unsigned calls, int error)
@@ -24,10 +25,12 @@ static inline int tn_test_forbid(unsigned calls, int error)
 	const unsigned none = (unsigned)-1;
 	struct sock_filter code[] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, calls & TN_FORBID_SETUP ? __NR_io_uring_setup : none, 4, 0),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, calls & TN_FORBID_ENTER ? __NR_io_uring_enter : none, 3, 0),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, calls & TN_FORBID_REGISTER ? __NR_io_uring_register : none, 2, 0),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, calls & TN_FORBID_STAT ? __NR_newfstatat : none, 1, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, calls & TN_FORBID_SETUP ? __NR_io_uring_setup : none, 6, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, calls & TN_FORBID_ENTER ? __NR_io_uring_enter : none, 5, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, calls & TN_FORBID_REGISTER ? __NR_io_uring_register : none, 4, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, calls & TN_FORBID_STAT ? __NR_newfstatat : none, 3, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, calls & TN_FORBID_CMA ? __NR_process_vm_readv : none, 2, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, calls & TN_FORBID_CMA ? __NR_process_vm_writev : none, 1, 0),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (unsigned)error),
 	};

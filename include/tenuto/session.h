@@ -67,6 +67,7 @@
 #define TENUTO_SESSION_H
 
 #include <tenuto/cache.h>
+#include <tenuto/shared_memory.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -206,22 +207,6 @@ TN_API int tn_cache_attach(const char *path, const struct tn_attach_opts *opts, 
  * Return: as tn_cache_attach; -ENOENT: no store is there, or nobody serves it.
  */
 TN_API int tn_cache_attach_store(const char *dir, const char *instance, const struct tn_attach_opts *opts, struct tn_cache **out);
-
-/**
- * tn_memory_alloc - memory that the owner of a cache can map, too
- * @bytes:      how many; rounded up to whole pages
- * @page_bytes: out, unless NULL: pages that it is made of: 2 MiB where huge pages are reserved for it, else the
- *              machine's, which the kernel may still merge (transparent hugepages for shared memory)
- *
- * Its ranges may be registered with tn_memory_register in an embedded cache as well as in one that is attached. Zero at first; of
- * this process alone in a forked child, whose copy is gone (MADV_DONTFORK).
- *
- * Return: 0 and *out; -EINVAL (0 bytes), -ENOMEM.
- */
-TN_API int tn_memory_alloc(uint64_t bytes, uint64_t *page_bytes, void **out);
-
-/** tn_memory_free - memory of tn_memory_alloc, after it was unregistered; -EINVAL if it is none; NULL is fine */
-TN_API int tn_memory_free(void *memory);
 
 #ifdef __cplusplus
 }

@@ -181,8 +181,9 @@ TN_API int tn_xfer_backend_get(struct tn_xfer_agent *agent, uint32_t index, stru
  * @address: of the first byte; FILE, BLOCK and OBJECT: its offset
  * @bytes:   how many; FILE, BLOCK and OBJECT: 0 is all that there will be
  * @device:  VRAM: which device; FILE and BLOCK without @meta: the descriptor, which stays the caller's and open; else any number, by which descriptors name the section
- * @meta:    FILE and BLOCK: path, with an optional mode before it: "ro:PATH", "rw:PATH" (the default: made if missing), "rw,direct:PATH"; OBJECT: key; NULL or "":
- *           none; DRAM and VRAM: not used
+ * @meta:    FILE and BLOCK: path, with an optional mode before it: "ro:PATH", "rw:PATH" (the default: made if missing), "rw,direct:PATH"; OBJECT: key; DRAM:
+ *           "memfd": a shared mapping of a memfd with F_SEAL_SHRINK, which peers of the machine map (as they do memory of tn_memory_alloc without a word); NULL or "":
+ *           none; VRAM: not used
  */
 struct tn_xfer_section {
 	uint64_t address;
@@ -196,7 +197,7 @@ struct tn_xfer_section {
  *
  * All or none. A section that is registered again is counted; sections may overlap. Any thread; opens files.
  *
- * Return: 0; -EINVAL (a segment, an empty section, an address that wraps around); -ENOTSUP: no backend of the agent takes the segment; -ENOSPC
+ * Return: 0; -EINVAL (a segment, an empty section, an address that wraps around, "memfd" of memory that is none); -EPERM: a memfd that is not sealed; -ENOTSUP: no backend of the agent takes the segment; -ENOSPC
  * (TN_XFER_SECTIONS_MAX); what the backends say: -ENOENT, -EACCES, -EMFILE, ...
  */
 TN_API int tn_xfer_register(struct tn_xfer_agent *agent, enum tn_xfer_segment segment, const struct tn_xfer_section *sections, uint32_t n);

@@ -24,6 +24,8 @@ extern "C" {
 
 #define TN_XFER_BACKEND_ABI 1u
 
+/** The backend reaches bytes of a peer by @mapped of struct tn_xfer_piece. */
+#define TN_XFER_USES_MAPPED 1u
 /** Most bytes of a piece. */
 #define TN_XFER_PIECE_MAX (UINT32_C(4) << 20)
 /** Most bytes by which a backend names itself to another agent's backend of its name. */
@@ -58,6 +60,7 @@ struct tn_xfer_section_key {
  * @moved:          the backend's: bytes from the beginning on that were moved
  * @status:         the backend's: 0, or why @moved stays below @bytes; -EINPROGRESS until then
  * @shared:         the backend's: 1: it has moved several pieces as one, so that @status may be a neighbour's. The agent then tries the piece again, alone
+ * @mapped:         where this process reaches the bytes that are at @remote in a peer, because the agent has mapped the peer's memfd; NULL: it has not
  */
 struct tn_xfer_piece {
 	uint64_t local;
@@ -69,6 +72,7 @@ struct tn_xfer_piece {
 	uint64_t moved;
 	int32_t status;
 	uint32_t shared;
+	unsigned char *mapped;
 };
 
 /**
@@ -137,7 +141,8 @@ struct tn_xfer_cost {
  * @section_key:    what peers need to reach the section: how many bytes of @out; 0: nothing
  * @query:          whether a file or object is there
  * @identity:       what a peer's backend of this name needs (endpoint, process): how many bytes of @out
- * @peer_add:       0 and *peer, or why the peer cannot be reached: -EHOSTUNREACH, -EPERM. Called with the connection to the peer open
+ * @peer_add:       0 and *peer; 1 and *peer: only what is mapped can be reached, the detail says why; or why the peer cannot be reached: -EHOSTUNREACH, -EPERM.
+ *                  Called with the connection to the peer open
  * @peer_remove:    no job uses it
  * @can:            0, or why not: -ENOTSUP. @peer: whether the remote side is another agent's
  * @cost:           as far as is known
@@ -147,6 +152,7 @@ struct tn_xfer_cost {
  * @error:          why the last call of this thread that failed has failed, in words; plugins have it, in the library tn_error_last knows
  * @process:        the process that an identity names; 0: none. Metadata is bytes that anybody may have sent: the agent calls peer_add only if the kernel says that
  *                  this process is at the other end of the connection (Unix sockets), or if the shared secret has signed the metadata (TCP)
+ * @flags:          TN_XFER_USES_MAPPED: the agent maps a peer's memory where it can be mapped
  *
  * Those that a backend lacks are NULL: process, section_add (nothing to do; handles are NULL), section_remove, section_key, query, identity and the peers (own agent
  * only), prepare, forget, cancel (it looks at @stop), error.
@@ -173,6 +179,7 @@ struct tn_xfer_backend_ops {
 	void (*cancel)(void *backend, struct tn_xfer_job *job);
 	const char *(*error)(void);
 	uint32_t (*process)(void *backend, const unsigned char *identity, size_t bytes);
+	uint32_t flags;
 };
 
 #ifdef __cplusplus

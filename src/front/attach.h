@@ -82,14 +82,4 @@ int tn_memory_register_for(struct tn_cache *cache, const struct tn_memory_desc *
 /* Frees the memories and pools that are left when the owner is gone and the cache ends. No thread is in a call with them. */
 void tn_memories_abandon(struct tn_cache *cache);
 
-/* ---- memory.c ---------------------------------------------------------------------------------------------- */
-
-/* The file that these bytes of tn_memory_alloc are in, and where; -1: there is none. */
-int tn_memory_file(const void *address, uint64_t bytes, uint64_t *offset);
-
-/* ---- shared_file.c ----------------------------------------------------------------------------------------- */
-
-/* A new descriptor of the file that is mapped there, shared, and where in it the bytes are; -1: there is none. */
-int tn_shared_file(const void *address, uint64_t bytes, uint64_t *offset);
-
 #endif

@@ -9,6 +9,7 @@
 
 #include <tenuto/events.h>
 
+#include "base/shared_memory.h"
 #include "core/core.h"
 #include "core/pool.h"
 #include "front/attach.h"

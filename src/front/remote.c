@@ -8,6 +8,7 @@
 
 #include "base/abi.h"
 #include "base/error.h"
+#include "base/shared_memory.h"
 #include "front/attach.h"
 #include "front/stage.h"
 

@@ -59,6 +59,8 @@ struct tn_xfer_peer {
 	uint32_t jobs; /* requests that are posted and have not ended */
 	void *handle[TN_XFER_BACKENDS_MAX];
 	uint32_t reachable; /* bits of backends that have a handle, or need none */
+	uint32_t mapped_only; /* bits of those of them that reach only sections which are mapped */
+	char unmapped[160]; /* why the last section that was to be mapped was not; "": none */
 	char why[TN_XFER_BACKENDS_MAX][160]; /* others: why not */
 };
 
@@ -127,6 +129,8 @@ void tn_xfer_peer_disconnect(struct tn_xfer_peer *p);
 int tn_xfer_peer_load(struct tn_xfer_agent *a, const struct tn_xfer_metadata *m, struct tn_xfer_peer **old);
 /* Connects, if it is not connected. Gives the lock back meanwhile; the caller has a reference. 0, or -errno with detail. */
 int tn_xfer_peer_connect(struct tn_xfer_agent *a, struct tn_xfer_peer *p, uint64_t deadline_ns);
+/* One more connection to it, for questions of this thread; gives the lock back meanwhile. 0, or -errno with detail. */
+int tn_xfer_peer_open(struct tn_xfer_agent *a, const struct tn_xfer_peer *p, uint64_t deadline_ns, struct tn_xfer_socket *out);
 /* Metadata of the agent at an address, without the lock: *out of *bytes (tn_put). 0, or -errno with detail. */
 int tn_xfer_peer_fetch(struct tn_xfer_agent *a, const char *address, uint64_t deadline_ns, void **out, uint64_t *bytes);
 /* Sections of it that may be used no more: at most TN_XFER_REVOKE_IDS. serial: 0: more of the same revocation follow. */

@@ -46,6 +46,8 @@ static bool can(const struct tn_xfer_agent *a, uint32_t i, const struct tn_xfer_
 		add_words(w, "%s: no, a local section is not registered with it; ", b->ops->name);
 	else if (p && !(p->backends & 1u << i))
 		add_words(w, "%s: no, agent %s does not have it; ", b->ops->name, p->head.name);
+	else if (!(wish->remote_backends & 1u << i) && p && p->mapped_only & 1u << i)
+		add_words(w, "%s: no, %s, and a remote section is not mapped%s%s; ", b->ops->name, p->why[i], p->unmapped[0] ? ": " : "", p->unmapped);
 	else if (!(wish->remote_backends & 1u << i))
 		add_words(w, "%s: no, a remote section is not registered with it; ", b->ops->name);
 	else if (p && !(p->reachable & 1u << i))

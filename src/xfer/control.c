@@ -241,6 +241,16 @@ static void revocation(struct tn_xfer_control *c, struct tn_xfer_conn *conn, uin
 	}
 }
 
+/* The answer goes past the buffer, because a descriptor goes with it: so the buffer has to be empty. */
+static bool share(struct tn_xfer_control *c, struct tn_xfer_conn *conn, const unsigned char *in)
+{
+	uint64_t id;
+
+	memcpy(&id, in, sizeof(id));
+	flush(c, conn);
+	return !conn->out_bytes && c->ops->shared(c->arg, conn, id);
+}
+
 /* One message; false: it is to be offered again later. */
 static bool message(struct tn_xfer_control *c, struct tn_xfer_conn *conn, uint32_t type, const unsigned char *in, uint32_t bytes)
 {
@@ -254,6 +264,8 @@ static bool message(struct tn_xfer_control *c, struct tn_xfer_conn *conn, uint32
 		return c->ops->notified(c->arg, conn, in, bytes);
 	else if (type == TN_XFER_FETCH && incoming)
 		c->ops->fetched(c->arg, conn);
+	else if (type == TN_XFER_SHARE && incoming && bytes == sizeof(uint64_t))
+		conn->closing |= !share(c, conn, in);
 	else if ((type == TN_XFER_REVOKED && incoming) || (type == TN_XFER_REVOKE && conn->outgoing))
 		revocation(c, conn, type, in, bytes);
 	else

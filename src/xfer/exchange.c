@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "xfer/request.h"
+#include "xfer/shared.h"
 
 /* ---- metadata ---------------------------------------------------------------------------------------------------------- */
 
@@ -309,6 +310,15 @@ static void fetched(void *arg, struct tn_xfer_conn *c)
 	tn_put(&tn_alloc_system, secs, tn_array_bytes((size_t)most + 1, sizeof(*secs)));
 }
 
+static bool shared(void *arg, struct tn_xfer_conn *c, uint64_t id)
+{
+	struct tn_xfer_shared answer = {0};
+	int fd = -1;
+
+	answer.rc = tn_xfer_shared_file(arg, id, &fd, &answer.offset);
+	return tn_xfer_send_shared(c->sock.fd, &answer, fd);
+}
+
 static void revoke(void *arg, struct tn_xfer_conn *c, uint64_t serial, const unsigned char *ids, uint32_t n)
 {
 	struct tn_xfer_agent *a = arg;
@@ -354,6 +364,7 @@ const struct tn_xfer_control_ops tn_xfer_agent_control_ops = {
 	.opened = opened,
 	.notified = notified,
 	.fetched = fetched,
+	.shared = shared,
 	.revoke = revoke,
 	.revoked = wake_waiters,
 	.closed = closed,

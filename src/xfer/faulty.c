@@ -448,6 +448,7 @@ const struct tn_xfer_backend_ops tn_xfer_faulty_ops = {
 	.size = sizeof(struct tn_xfer_backend_ops),
 	.abi = TN_XFER_BACKEND_ABI,
 	.segments = (1u << TN_XFER_SEGMENTS) - 1,
+	.flags = TN_XFER_USES_MAPPED,
 	.name = "faulty",
 	.create = faulty_create,
 	.destroy = faulty_destroy,

@@ -40,6 +40,8 @@ enum tn_xfer_message_type {
 	TN_XFER_METADATA,
 	TN_XFER_REVOKE,	 /* u64 serial, then ids; 0: more of the same serial follow */
 	TN_XFER_REVOKED, /* u64 serial: none of the sections up to it is used */
+	TN_XFER_SHARE,	 /* u64 id of a section whose file is wanted (shared.h) */
+	TN_XFER_SHARED,
 };
 
 struct tn_xfer_message {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The memory backend: copies between addresses of this process, and between this process and another one of the machine by process_vm_readv and
- * process_vm_writev (CMA).
+ * The memory backend: copies between addresses of this process, and between this process and another one of the machine: by memcpy where the agent has mapped the
+ * peer's memfd, else by process_vm_readv and process_vm_writev (CMA).
  *
  * A small job is copied within post, a large one by threads, which share its pieces. A copy is made in steps of STEP_BYTES: a job that is stopped ends after the step
  * that runs. Nobody but the thread that copies moves bytes, so what has ended cannot move any more, also if the other process is stopped.
@@ -59,7 +59,7 @@ enum { NEXT_PIECE, THREADS_IN };
 
 static void copy_piece(const struct tn_xfer_job *job, struct tn_xfer_piece *p)
 {
-	char *local = (char *)(uintptr_t)p->local, *remote = (char *)(uintptr_t)p->remote;
+	char *local = (char *)(uintptr_t)p->local, *remote = p->mapped ? (char *)p->mapped : (char *)(uintptr_t)p->remote;
 
 	for (uint64_t at = 0; at < p->bytes; at += STEP_BYTES) {
 		size_t n = p->bytes - at < STEP_BYTES ? (size_t)(p->bytes - at) : STEP_BYTES;
@@ -152,6 +152,19 @@ static uint32_t share(const struct tn_xfer_job *job)
 	return n > STEP_PIECES ? STEP_PIECES : (uint32_t)n;
 }
 
+/* Pieces that are mapped are copied, others of another process moved by CMA. */
+static void move_some(const struct tn_xfer_job *job, struct tn_xfer_piece *p, uint32_t n)
+{
+	for (uint32_t i = 0, first; i < n;) {
+		for (first = i; i < n && job->peer && !p[i].mapped; i++)
+			;
+		if (i > first)
+			copy_between(job, &p[first], i - first);
+		else
+			copy_piece(job, &p[i++]);
+	}
+}
+
 static void move_pieces(struct tn_xfer_job *job)
 {
 	uint32_t step = share(job);
@@ -162,10 +175,7 @@ static void move_pieces(struct tn_xfer_job *job)
 
 		if (i >= job->npieces)
 			return;
-		if (job->peer)
-			copy_between(job, &job->piece[i], n);
-		for (uint32_t k = 0; k < n && !job->peer; k++)
-			copy_piece(job, &job->piece[i + k]);
+		move_some(job, &job->piece[i], n);
 	}
 }
 
@@ -368,17 +378,19 @@ static int memory_peer_add(void *backend, const unsigned char *identity, size_t 
 	tn_boot_id(boot);
 	if (memcmp(boot, theirs, sizeof(boot)))
 		return tn_fail(-EHOSTUNREACH, "backend memory: the peer runs on another machine");
-	if (namespace != pid_namespace())
-		return tn_fail(-EHOSTUNREACH, "backend memory: the peer's process is in another PID namespace: share it between the containers");
-	if (!is_process(&who))
-		return tn_fail(-EPERM, "backend memory: process %d cannot be read (process_vm_readv: %s): it has to be of the same user, and neither Yama "
-			       "(kernel.yama.ptrace_scope) nor seccomp may forbid it", (int)who.pid, strerror(errno));
 	p = tn_get(&tn_alloc_system, sizeof(*p));
 	if (!p)
 		return -ENOMEM;
 	*p = who;
 	*out = p;
-	return 0;
+	if (namespace != pid_namespace())
+		tn_fail(-EPERM, "backend memory: the peer's process is in another PID namespace: share it between the containers");
+	else if (!is_process(&who))
+		tn_fail(-EPERM, "backend memory: process %d cannot be read (process_vm_readv: %s): it has to be of the same user, and neither Yama "
+			"(kernel.yama.ptrace_scope) nor seccomp may forbid it", (int)who.pid, strerror(errno));
+	else
+		return 0;
+	return 1; /* what is mapped can be reached */
 }
 
 static void memory_peer_remove(void *backend, void *peer)
@@ -412,4 +424,5 @@ const struct tn_xfer_backend_ops tn_xfer_memory_ops = {
 	.cost = memory_cost,
 	.post = memory_post,
 	.process = memory_process,
+	.flags = TN_XFER_USES_MAPPED,
 };

@@ -32,7 +32,7 @@ static void forget_handles(struct tn_xfer_agent *a, struct tn_xfer_peer *p)
 			a->backend[i].ops->peer_remove(a->backend[i].self, p->handle[i]);
 		p->handle[i] = NULL;
 	}
-	p->reachable = 0;
+	p->reachable = p->mapped_only = 0;
 }
 
 void tn_xfer_peer_put(struct tn_xfer_agent *a, struct tn_xfer_peer *p)
@@ -168,8 +168,10 @@ int tn_xfer_peer_load(struct tn_xfer_agent *a, const struct tn_xfer_metadata *m,
 	if (p->state == TN_XFER_PEER_LOST)
 		p->state = TN_XFER_PEER_LOADED;
 	for (uint32_t i = 0; i < m->n; i++) {
-		if (m->sec[i]->backends != theirs)
-			ours = map_backends(a, head, theirs = m->sec[i]->backends);
+		if (m->sec[i]->backends != theirs) {
+			theirs = m->sec[i]->backends;
+			ours = map_backends(a, head, theirs) | (theirs & TN_XFER_SEC_SHARED);
+		}
 		m->sec[i]->backends = ours;
 		map_keys(a, head, m->sec[i]);
 	}
@@ -315,13 +317,20 @@ static void add_handles(struct tn_xfer_agent *a, struct tn_xfer_peer *p, int fd)
 
 		for (uint32_t k = 0; k < a->nbackends; k++) {
 			const struct tn_xfer_backend *b = &a->backend[k];
+			int rc;
 
 			if (strcmp(b->ops->name, id->name) || !b->ops->peer_add)
 				continue;
-			if (check_process(a, b, id, fd) == 0 &&
-			    tn_xfer_backend_told(b->ops, b->ops->peer_add(b->self, id->identity, id->bytes, &p->handle[k])) == 0)
+			rc = check_process(a, b, id, fd);
+			if (rc == 0)
+				rc = tn_xfer_backend_told(b->ops, b->ops->peer_add(b->self, id->identity, id->bytes, &p->handle[k]));
+			else if (b->ops->flags & TN_XFER_USES_MAPPED)
+				rc = 1; /* memory that the peer sends a file of is its own */
+			if (rc >= 0)
 				p->reachable |= 1u << k;
-			else
+			if (rc > 0)
+				p->mapped_only |= 1u << k;
+			if (rc)
 				memcpy(p->why[k], tn_error_last()->text, sizeof(p->why[k]) - 1);
 		}
 	}
@@ -364,6 +373,26 @@ static int prepare_shake(const struct tn_xfer_agent *a, const struct tn_xfer_pee
 	memcpy(s->name[0], a->name, sizeof(a->name));
 	memcpy(s->name[1], p->head.name, sizeof(p->head.name));
 	return 0;
+}
+
+int tn_xfer_peer_open(struct tn_xfer_agent *a, const struct tn_xfer_peer *p, uint64_t deadline_ns, struct tn_xfer_socket *out)
+{
+	char address[TN_XFER_ADDRESS_BYTES];
+	struct tn_xfer_shake s;
+	int rc = prepare_shake(a, p, &s);
+
+	if (rc)
+		return rc;
+	memcpy(address, p->head.address, sizeof(address));
+	pthread_mutex_unlock(&a->lock);
+	rc = tn_xfer_dial(address, deadline_ns, out);
+	if (rc == 0) {
+		rc = tn_xfer_shake_hands(out->fd, &s, deadline_ns);
+		if (rc)
+			tn_xfer_socket_close(out);
+	}
+	pthread_mutex_lock(&a->lock);
+	return rc;
 }
 
 int tn_xfer_peer_connect(struct tn_xfer_agent *a, struct tn_xfer_peer *p, uint64_t deadline_ns)

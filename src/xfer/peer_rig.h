@@ -26,7 +26,7 @@
 struct peer_process {
 	pid_t pid;
 	int sock;
-	const char *name, *backends, *listen, *secret;
+	const char *name, *backends, *listen, *secret, *meta; /* meta: of its memory */
 	unsigned char *memory; /* PEER_BYTES */
 };
 
@@ -44,7 +44,7 @@ struct peer_message {
 static void peer_do(struct tn_xfer_agent *a, const struct peer_process *p, struct peer_message *m)
 {
 	static unsigned char second[4096];
-	struct tn_xfer_section s = {.address = (uintptr_t)p->memory, .bytes = PEER_BYTES};
+	struct tn_xfer_section s = {.address = (uintptr_t)p->memory, .bytes = PEER_BYTES, .meta = p->meta};
 	uint64_t until = tn_test_deadline();
 
 	switch (m->what) {

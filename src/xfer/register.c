@@ -7,6 +7,7 @@
 #include "base/thread.h"
 #include "xfer/agent.h"
 #include "xfer/backends.h"
+#include "xfer/shared.h"
 
 static int check(const struct tn_xfer_agent *a, enum tn_xfer_segment segment, const struct tn_xfer_section *s, uint32_t n)
 {
@@ -81,6 +82,11 @@ static int make(struct tn_xfer_agent *a, enum tn_xfer_segment segment, const str
 	struct tn_xfer_sec *sec = tn_xfer_sec_new(segment, s);
 	int rc = sec ? give_out(a, nbackends, sec, s) : tn_fail(-ENOMEM, "no memory for another section");
 
+	if (rc == 0) {
+		rc = tn_xfer_share_section(sec, s->meta);
+		if (rc)
+			give_back(a, sec);
+	}
 	if (rc == 0)
 		*out = sec;
 	else if (sec)

@@ -14,6 +14,7 @@
 #include "xfer/backends.h"
 #include "xfer/choice.h"
 #include "xfer/pieces.h"
+#include "xfer/shared.h"
 
 #define NOTIFICATION_DEFAULT 256u
 #define RETRY_NS 1000000u /* a notification that found no place is tried again as often, besides when one is known to be free */
@@ -349,10 +350,11 @@ static int use_section(struct tn_xfer_request *r, struct tn_xfer_sec *sec, uint6
 	return 0;
 }
 
-/* Counts the request at its sections. The masks are of the backends that have all of them. */
+/* Counts the request at its sections. The masks are of the backends that have all of them, and reach the remote ones. */
 static int use_sections(struct tn_xfer_request *r, uint32_t *local, uint32_t *remote)
 {
 	uint64_t serial = ++r->agent->last_serial;
+	uint32_t mapped_only = r->peer ? r->peer->mapped_only : 0;
 	int rc = 0;
 
 	*local = *remote = UINT32_MAX;
@@ -363,7 +365,7 @@ static int use_sections(struct tn_xfer_request *r, uint32_t *local, uint32_t *re
 		if (rc == 0)
 			rc = use_section(r, m, serial);
 		*local &= l->backends;
-		*remote &= m->backends;
+		*remote &= m->backends & ~(m->mapped.base ? 0 : mapped_only);
 	}
 	return rc;
 }
@@ -395,8 +397,11 @@ static int enter(struct tn_xfer_request *r, const struct tn_xfer_list *local, co
 {
 	struct tn_xfer_agent *a = r->agent;
 	struct tn_xfer_wish wish = {r->job.op, local->segment, remote->segment, r->peer, 0, 0, r->job.bytes, opts};
-	int rc = r->peer ? tn_xfer_peer_connect(a, r->peer, tn_now_ns(&tn_clock_system) + a->connect_ns) : 0;
+	uint64_t until_ns = tn_now_ns(&tn_clock_system) + a->connect_ns;
+	int rc = r->peer ? tn_xfer_peer_connect(a, r->peer, until_ns) : 0;
 
+	if (rc == 0 && r->peer)
+		tn_xfer_peer_map(a, r->peer, &r->pieces, until_ns);
 	if (rc == 0)
 		rc = use_sections(r, &wish.local_backends, &wish.remote_backends);
 	if (rc == 0)
@@ -407,6 +412,7 @@ static int enter(struct tn_xfer_request *r, const struct tn_xfer_list *local, co
 		struct tn_xfer_piece *p = &r->pieces.piece[i];
 		const struct tn_xfer_sec *l = p->local_section, *m = p->remote_section;
 
+		p->mapped = m->mapped.base ? m->mapped.at + (p->remote - m->address) : NULL;
 		p->local_section = l->handle[r->backend];
 		p->remote_section = r->peer ? (void *)m->key[r->backend] : m->handle[r->backend];
 	}

@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #define FIRST_CAPACITY 16u
 
@@ -27,6 +29,7 @@ struct tn_xfer_sec *tn_xfer_sec_new(enum tn_xfer_segment segment, const struct t
 	sec->device = section->device;
 	sec->registrations = 1;
 	sec->refs = 1;
+	sec->shared_fd = -1;
 	if (meta) {
 		sec->meta = tn_get(&tn_alloc_system, strlen(meta) + 1);
 		if (!sec->meta) {
@@ -65,6 +68,10 @@ void tn_xfer_sec_put(struct tn_xfer_sec *sec)
 		return;
 	for (uint32_t i = 0; i < TN_XFER_BACKENDS_MAX; i++)
 		tn_xfer_key_free(sec->key[i]);
+	if (sec->mapped.base)
+		munmap(sec->mapped.base, sec->mapped.bytes);
+	if (sec->shared_fd >= 0)
+		close(sec->shared_fd);
 	if (sec->meta)
 		tn_put(&tn_alloc_system, sec->meta, strlen(sec->meta) + 1);
 	tn_put(&tn_alloc_system, sec, sizeof(*sec));
@@ -152,7 +159,7 @@ static int reserve(struct tn_xfer_table *t, uint32_t n)
 	return 0;
 }
 
-static void revoke(struct tn_xfer_sec *sec)
+static void set_revoked(struct tn_xfer_sec *sec)
 {
 	sec->revoked = true;
 	tn_xfer_sec_put(sec);
@@ -168,7 +175,7 @@ static void meet(struct tn_xfer_table *t, struct tn_xfer_sec *sec, bool add)
 		return;
 	}
 	t->n--;
-	revoke(last);
+	set_revoked(last);
 	if (add) {
 		sec->refs++;
 		push(t, sec);
@@ -201,7 +208,7 @@ int tn_xfer_table_merge(struct tn_xfer_table *t, struct tn_xfer_sec *const *secs
 			}
 			k++;
 		} else if (order < 0 && prune) {
-			revoke(old[i++].sec);
+			set_revoked(old[i++].sec);
 		} else {
 			push(t, old[i++].sec);
 		}

@@ -12,10 +12,19 @@
 
 #include "base/alloc.h"
 
+#define TN_XFER_SEC_SHARED (1u << 31) /* of backends: other processes can map the section */
+
+/* A peer's section in this process's memory. base NULL: it is not there. */
+struct tn_xfer_mapped {
+	void *base;
+	uint64_t bytes;
+	unsigned char *at; /* the section's first byte */
+};
+
 struct tn_xfer_sec {
 	uint64_t id; /* of one registration, never used again */
 	uint32_t segment;
-	uint32_t backends; /* bits of those that have it: by the order of its agent's metadata for a peer's, mapped to ours when loaded */
+	uint32_t backends; /* TN_XFER_SEC_SHARED, and bits of those that have it: by the order of its agent's metadata for a peer's, mapped to ours when loaded */
 	uint64_t address;
 	uint64_t end; /* UINT64_MAX: open */
 	uint64_t device;
@@ -30,6 +39,10 @@ struct tn_xfer_sec {
 	uint64_t seen; /* serial number of the request that was counted last */
 	void *handle[TN_XFER_BACKENDS_MAX]; /* own sections */
 	struct tn_xfer_section_key *key[TN_XFER_BACKENDS_MAX]; /* own sections: for peers; a peer's: what its backends have said. NULL: none */
+	int shared_fd; /* own sections: the memfd that the caller named; -1: none */
+	uint64_t shared_offset;
+	bool unmappable; /* a peer's: mapping it has failed for good */
+	struct tn_xfer_mapped mapped; /* a peer's */
 };
 
 struct tn_xfer_sec_entry {

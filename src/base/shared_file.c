@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The file behind memory of this process that it has mapped itself: a memfd, POSIX shared memory or hugetlbfs. The kernel tells in /proc. */
+#include "base/shared_memory.h"
+
 #include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +13,6 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-#include "front/attach.h"
 #include "base/descriptor.h"
 
 #define LINE 4400u /* of /proc/self/maps: numbers, and a path */

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory of this process that the owner of a cache can map, too: sealed memfds, of which the process has a list. */
+/* Memory of this process that other processes can map, too: sealed memfds, of which the process has a list. */
+#include "base/shared_memory.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -11,7 +13,6 @@
 #include "base/error.h"
 #include "base/fork.h"
 #include "base/list.h"
-#include "front/attach.h"
 
 #define HUGE_BYTES (UINT64_C(2) << 20)
 #define PAGES_2MIB (21u << 26) /* MFD_HUGE_2MB of linux/memfd.h, which older C libraries do not have */
