@@ -217,8 +217,8 @@ static const struct cli_opt info_options[] = {
 static const struct cli_verb info_verb = {
 	.name = "xfer info",
 	.operands = "ADDRESS",
-	.about = "Prints what the agent that listens at ADDRESS (unix:PATH, tcp:HOST:PORT) says of itself: name, generation, sections. With --directory, "
-		 "ADDRESS is the name of an agent that has published its metadata.",
+	.about = "Prints what the agent that listens at ADDRESS (unix:PATH, tcp:HOST:PORT) says of itself: name, generation, sections, statistics. With "
+		 "--directory, ADDRESS is the name of an agent that has published its metadata: no statistics then.",
 	.opts = info_options,
 	.min_operands = 1,
 	.max_operands = 1,
@@ -260,6 +260,33 @@ static void print_sections(struct tn_xfer_agent *agent, const char *peer)
 	cli_table_print(&t, stdout, true);
 }
 
+/* Lines "NAME VALUE" of the agent. */
+static int print_stats(struct tn_xfer_agent *agent, const char *address)
+{
+	static const bool left[] = {true, false};
+	char text[8192], *line, *next = text;
+	int64_t n = tn_xfer_fetch_stats(agent, address, cli_now_ns() + PATIENCE_NS, text, sizeof(text));
+	struct cli_table t;
+	char number[32];
+
+	if (n < 0)
+		return cli_fail((int)n, NULL);
+	cli_table_init(&t, 2, left);
+	cli_table_cell(&t, "statistic");
+	cli_table_cell(&t, "value");
+	while ((line = strsep(&next, "\n")) != NULL) {
+		char *value = strchr(line, ' ');
+
+		if (!value)
+			continue;
+		*value++ = 0;
+		cli_table_cell(&t, "%s", line);
+		cli_table_cell(&t, "%s", cli_number(number, strtoull(value, NULL, 10)));
+	}
+	cli_table_print(&t, stdout, true);
+	return CLI_OK;
+}
+
 static int run_info(int argc, char **argv)
 {
 	struct tn_xfer_peer_info info = {.size = sizeof(info)};
@@ -279,6 +306,7 @@ static int run_info(int argc, char **argv)
 		printf("agent %s, generation %" PRIu64 ", revision %" PRIu64 ", %u sections\n", cli_utf8(shown, sizeof(shown), peer), info.generation,
 		       info.revision, info.sections);
 		print_sections(agent, peer);
+		rc = a.directory ? CLI_OK : print_stats(agent, argv[1]);
 	}
 	tn_xfer_agent_destroy(agent);
 	return rc ? rc : cli_finish(CLI_OK);

@@ -587,6 +587,15 @@ TN_API const char *tn_xfer_stat_name(uint32_t index);
 /** tn_xfer_stats - values[i] is what tn_xfer_stat_name(i) names. Any thread. Return: how many there are (more than @n: only @n were written), -EINVAL. */
 TN_API int tn_xfer_stats(struct tn_xfer_agent *agent, uint64_t *values, uint32_t n);
 
+/**
+ * tn_xfer_fetch_stats - the statistics of the agent that listens at an address
+ * @address: as tn_xfer_fetch has it; both agents have the same secret
+ * @out:     gets lines "NAME VALUE" and a zero, cut where @bytes end
+ *
+ * Any thread. Return: bytes of the text without the zero; as tn_xfer_fetch: -ETIMEDOUT, -ECONNREFUSED, -EACCES, -EINVAL; -EPROTO: an older agent.
+ */
+TN_API int64_t tn_xfer_fetch_stats(struct tn_xfer_agent *agent, const char *address, uint64_t deadline_ns, char *out, size_t bytes);
+
 #ifdef __cplusplus
 }
 #endif

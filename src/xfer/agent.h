@@ -30,6 +30,8 @@ enum tn_xfer_stat {
 	TN_XFER_STAT_CANCELLED,
 	TN_XFER_STAT_TIMED_OUT,
 	TN_XFER_STAT_DISCONNECTED,
+	TN_XFER_STAT_STALE,
+	TN_XFER_STAT_BACKEND_FAILED,
 	TN_XFER_STAT_NOTIFIED,
 	TN_XFER_STAT_NOTIFICATIONS,
 	TN_XFER_STAT_REGISTERED_BYTES,
@@ -131,8 +133,11 @@ int tn_xfer_peer_load(struct tn_xfer_agent *a, const struct tn_xfer_metadata *m,
 int tn_xfer_peer_connect(struct tn_xfer_agent *a, struct tn_xfer_peer *p, uint64_t deadline_ns);
 /* One more connection to it, for questions of this thread; gives the lock back meanwhile. 0, or -errno with detail. */
 int tn_xfer_peer_open(struct tn_xfer_agent *a, const struct tn_xfer_peer *p, uint64_t deadline_ns, struct tn_xfer_socket *out);
-/* Metadata of the agent at an address, without the lock: *out of *bytes (tn_put). 0, or -errno with detail. */
-int tn_xfer_peer_fetch(struct tn_xfer_agent *a, const char *address, uint64_t deadline_ns, void **out, uint64_t *bytes);
+/*
+ * Asks the agent at an address, without the lock: TN_XFER_FETCH: for metadata, TN_XFER_FETCH_STATS: for statistics. *out of *bytes (tn_put). 0, or -errno with
+ * detail.
+ */
+int tn_xfer_peer_fetch(struct tn_xfer_agent *a, const char *address, uint32_t question, uint64_t deadline_ns, void **out, uint64_t *bytes);
 /* Sections of it that may be used no more: at most TN_XFER_REVOKE_IDS. serial: 0: more of the same revocation follow. */
 void tn_xfer_peer_revoke(struct tn_xfer_peer *p, uint64_t serial, const unsigned char *ids, uint32_t n);
 

@@ -264,6 +264,8 @@ static bool message(struct tn_xfer_control *c, struct tn_xfer_conn *conn, uint32
 		return c->ops->notified(c->arg, conn, in, bytes);
 	else if (type == TN_XFER_FETCH && incoming)
 		c->ops->fetched(c->arg, conn);
+	else if (type == TN_XFER_FETCH_STATS && incoming)
+		c->ops->asked_stats(c->arg, conn);
 	else if (type == TN_XFER_SHARE && incoming && bytes == sizeof(uint64_t))
 		conn->closing |= !share(c, conn, in);
 	else if ((type == TN_XFER_REVOKED && incoming) || (type == TN_XFER_REVOKE && conn->outgoing))

@@ -55,6 +55,7 @@ struct tn_xfer_control_ops {
 	/* False: there are too many, call again later. */
 	bool (*notified)(void *arg, struct tn_xfer_conn *c, const void *bytes, uint32_t n);
 	void (*fetched)(void *arg, struct tn_xfer_conn *c);
+	void (*asked_stats)(void *arg, struct tn_xfer_conn *c);
 	/* The peer wants the file of a section; false: the connection is to be closed. */
 	bool (*shared)(void *arg, struct tn_xfer_conn *c, uint64_t id);
 	void (*revoke)(void *arg, struct tn_xfer_conn *c, uint64_t serial, const unsigned char *ids, uint32_t n);

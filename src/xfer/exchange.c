@@ -3,6 +3,7 @@
 #include "xfer/exchange.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/abi.h"
@@ -118,12 +119,34 @@ int tn_xfer_fetch(struct tn_xfer_agent *agent, const char *address, uint64_t dea
 
 	if (!agent || !address)
 		return tn_fail(-EINVAL, "agent %p, address %p: both are wanted", (void *)agent, (const void *)address);
-	rc = tn_xfer_peer_fetch(agent, address, deadline_ns, &metadata, &bytes);
+	rc = tn_xfer_peer_fetch(agent, address, TN_XFER_FETCH, deadline_ns, &metadata, &bytes);
 	if (rc)
 		return rc;
 	rc = tn_xfer_load(agent, metadata, bytes, name);
 	tn_put(&tn_alloc_system, metadata, bytes);
 	return rc;
+}
+
+int64_t tn_xfer_fetch_stats(struct tn_xfer_agent *agent, const char *address, uint64_t deadline_ns, char *out, size_t bytes)
+{
+	uint64_t n;
+	void *text;
+	int rc;
+
+	if (!agent || !address || (bytes && !out))
+		return tn_fail(-EINVAL, "agent %p, address %p, %zu bytes at %p: an agent, an address and memory are wanted", (void *)agent, (const void *)address,
+			       bytes, (void *)out);
+	rc = tn_xfer_peer_fetch(agent, address, TN_XFER_FETCH_STATS, deadline_ns, &text, &n);
+	if (rc)
+		return rc;
+	if (bytes) {
+		size_t copied = n < bytes ? n : bytes - 1;
+
+		memcpy(out, text, copied);
+		out[copied] = 0;
+	}
+	tn_put(&tn_alloc_system, text, n);
+	return (int64_t)n;
 }
 
 /* ---- peers ------------------------------------------------------------------------------------------------------------- */
@@ -310,6 +333,17 @@ static void fetched(void *arg, struct tn_xfer_conn *c)
 	tn_put(&tn_alloc_system, secs, tn_array_bytes((size_t)most + 1, sizeof(*secs)));
 }
 
+static void asked_stats(void *arg, struct tn_xfer_conn *c)
+{
+	const struct tn_xfer_agent *a = arg;
+	char text[TN_XFER_STATS * 64];
+	int n = 0;
+
+	for (uint32_t i = 0; i < TN_XFER_STATS; i++)
+		n += snprintf(text + n, sizeof(text) - (size_t)n, "%s %llu\n", tn_xfer_stat_name(i), (unsigned long long)a->stat[i]);
+	tn_xfer_conn_send(&((struct tn_xfer_agent *)arg)->control, c, TN_XFER_STATISTICS, text, (uint32_t)n, 0); /* else the asker waits until his deadline */
+}
+
 static bool shared(void *arg, struct tn_xfer_conn *c, uint64_t id)
 {
 	struct tn_xfer_shared answer = {0};
@@ -364,6 +398,7 @@ const struct tn_xfer_control_ops tn_xfer_agent_control_ops = {
 	.opened = opened,
 	.notified = notified,
 	.fetched = fetched,
+	.asked_stats = asked_stats,
 	.shared = shared,
 	.revoke = revoke,
 	.revoked = wake_waiters,

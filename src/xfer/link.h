@@ -42,6 +42,8 @@ enum tn_xfer_message_type {
 	TN_XFER_REVOKED, /* u64 serial: none of the sections up to it is used */
 	TN_XFER_SHARE,	 /* u64 id of a section whose file is wanted (shared.h) */
 	TN_XFER_SHARED,
+	TN_XFER_FETCH_STATS,
+	TN_XFER_STATISTICS, /* lines "NAME VALUE" */
 };
 
 struct tn_xfer_message {

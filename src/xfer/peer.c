@@ -209,12 +209,13 @@ void tn_xfer_peer_revoke(struct tn_xfer_peer *p, uint64_t serial, const unsigned
 
 /* ---- connections ------------------------------------------------------------------------------------------------------- */
 
-/* Asks for metadata on a connection that has just opened. Nothing is used on it yet, so that revocations on the way are confirmed at once. */
-static int ask_metadata(int fd, uint64_t deadline_ns, void **out, uint64_t *bytes)
+/* Asks for metadata or statistics on a connection that has just opened. Nothing is used on it yet, so that revocations on the way are confirmed at once. */
+static int ask(int fd, uint32_t question, uint64_t deadline_ns, void **out, uint64_t *bytes)
 {
 	unsigned char ids[sizeof(uint64_t) * (TN_XFER_REVOKE_IDS + 1)];
+	uint32_t answer = question == TN_XFER_FETCH ? TN_XFER_METADATA : TN_XFER_STATISTICS;
 	struct tn_xfer_message head;
-	int rc = tn_xfer_send_all(fd, TN_XFER_FETCH, NULL, 0, deadline_ns);
+	int rc = tn_xfer_send_all(fd, question, NULL, 0, deadline_ns);
 
 	for (;;) {
 		if (rc == 0)
@@ -229,8 +230,8 @@ static int ask_metadata(int fd, uint64_t deadline_ns, void **out, uint64_t *byte
 		if (rc == 0)
 			rc = tn_xfer_send_all(fd, TN_XFER_REVOKED, ids, sizeof(uint64_t), deadline_ns);
 	}
-	if (head.type != TN_XFER_METADATA || head.bytes > TN_XFER_METADATA_MAX || !head.bytes)
-		return tn_fail(-EPROTO, "message %u of %u bytes in place of metadata", head.type, head.bytes);
+	if (head.type != answer || head.bytes > TN_XFER_METADATA_MAX || !head.bytes)
+		return tn_fail(-EPROTO, "message %u of %u bytes in place of message %u", head.type, head.bytes, answer);
 	*out = tn_get(&tn_alloc_system, head.bytes);
 	if (!*out)
 		return -ENOMEM;
@@ -241,14 +242,14 @@ static int ask_metadata(int fd, uint64_t deadline_ns, void **out, uint64_t *byte
 	return rc;
 }
 
-int tn_xfer_peer_fetch(struct tn_xfer_agent *a, const char *address, uint64_t deadline_ns, void **out, uint64_t *bytes)
+int tn_xfer_peer_fetch(struct tn_xfer_agent *a, const char *address, uint32_t question, uint64_t deadline_ns, void **out, uint64_t *bytes)
 {
 	struct tn_xfer_shake s = {.key_bytes = a->key_bytes, .generation = {a->generation, 0}};
 	struct tn_xfer_socket sock;
 	int rc;
 
 	if (!a->shared)
-		return tn_fail(-EINVAL, "agent %s has no secret: to fetch metadata both agents have the same (secret of struct tn_xfer_agent_opts)", a->name);
+		return tn_fail(-EINVAL, "agent %s has no secret: to ask another agent both have the same (secret of struct tn_xfer_agent_opts)", a->name);
 	memcpy(s.key, a->key, a->key_bytes);
 	memcpy(s.name[0], a->name, sizeof(a->name));
 	rc = tn_xfer_dial(address, deadline_ns, &sock);
@@ -256,7 +257,7 @@ int tn_xfer_peer_fetch(struct tn_xfer_agent *a, const char *address, uint64_t de
 		return rc;
 	rc = tn_xfer_shake_hands(sock.fd, &s, deadline_ns);
 	if (rc == 0)
-		rc = ask_metadata(sock.fd, deadline_ns, out, bytes);
+		rc = ask(sock.fd, question, deadline_ns, out, bytes);
 	tn_xfer_socket_close(&sock);
 	return rc;
 }
@@ -280,7 +281,7 @@ static int dial(const struct tn_xfer_agent *a, const char *address, struct tn_xf
 		return rc;
 	rc = tn_xfer_shake_hands(d->sock.fd, s, deadline_ns);
 	if (rc == 0 && s->revision != pruned) {
-		rc = ask_metadata(d->sock.fd, deadline_ns, &metadata, &bytes);
+		rc = ask(d->sock.fd, TN_XFER_FETCH, deadline_ns, &metadata, &bytes);
 		if (rc == 0) {
 			rc = tn_xfer_agent_unpack(a, metadata, bytes, &d->metadata);
 			d->has_metadata = rc == 0;

@@ -73,9 +73,11 @@ static void count(struct tn_xfer_request *r)
 		return;
 	}
 	stat[TN_XFER_STAT_FAILED]++;
-	stat[TN_XFER_STAT_CANCELLED] += r->status == -ECANCELED;
-	stat[TN_XFER_STAT_TIMED_OUT] += r->status == -ETIMEDOUT;
-	stat[TN_XFER_STAT_DISCONNECTED] += r->status == -ECONNRESET;
+	stat[r->status == -ECANCELED	? TN_XFER_STAT_CANCELLED
+	     : r->status == -ETIMEDOUT	? TN_XFER_STAT_TIMED_OUT
+	     : r->status == -ECONNRESET ? TN_XFER_STAT_DISCONNECTED
+	     : r->status == -ESTALE	? TN_XFER_STAT_STALE
+					: TN_XFER_STAT_BACKEND_FAILED]++;
 }
 
 /* The last access of whoever ends it: the waiter may release it at once. */

@@ -35,6 +35,10 @@ def what_was_put_is_got_back():
             if f.read() != data:
                 fail("other bytes came back")
         tenuto("xfer", "put", address, "in", "--secret-file", "secret", "--offset", "1MiB", rc=USAGE)
+        tenuto("xfer", "put", address, "in", "--secret-file", "secret")
+        stats = dict(line.split()[:2] for line in tenuto("xfer", "info", address, "--secret-file", "secret").out.splitlines() if len(line.split()) == 2)
+        if (stats.get("received_notifications"), stats.get("registered_bytes"), stats.get("failed_requests")) != ("3", "1,048,576", "0"):
+            fail("statistics: %s" % stats)
         with open("other", "w") as f:
             f.write("another secret of programs")
         refused = tenuto("xfer", "info", address, "--secret-file", "other", rc=ENVIRONMENT)
