@@ -4,7 +4,7 @@
  *
  * Options that mean the same as nixlbench's have its names.
  */
-#include "bench.h"
+#include "xfer_bench.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -21,12 +21,6 @@
 #define METADATA_BYTES 65536u
 #define WARM 3u
 
-struct xfer_bench_args {
-	const char *backend, *op, *dir;
-	uint64_t start_block, max_block, start_batch, max_batch, iterations, total;
-	bool peer, recreate, check, json;
-};
-
 #define AT(member) offsetof(struct xfer_bench_args, member)
 
 static const struct cli_opt options[] = {
@@ -42,6 +36,9 @@ static const struct cli_opt options[] = {
 	{"check", NULL, NULL, "compare every byte after each size", CLI_FLAG, AT(check), 0, 0},
 	{"total_buffer_size", "SIZE", "256MiB", "bytes of each side; blocks are scattered over them", CLI_SIZE, AT(total), 4096, UINT64_C(1) << 36},
 	{"dir", "DIR", NULL, "file: where the file is made; default: a scratch directory", CLI_STRING, AT(dir), 0, 0},
+	{"vs", "NAME", NULL, "fio or nixl: beside it, alternately; one request of all bytes, both operations", CLI_STRING, AT(versus), 0, 0},
+	{"pairs", "N", "10", "--vs: runs of each side", CLI_COUNT, AT(pairs), 1, 100},
+	{"python", "PATH", "python3", "--vs nixl: a Python that has nixl", CLI_STRING, AT(python), 0, 0},
 	{"json", NULL, NULL, "print the result as JSON", CLI_FLAG, AT(json), 0, 0},
 	{0},
 };
@@ -380,7 +377,7 @@ static int run(const struct xfer_bench_args *a)
 int cmd_bench_xfer(int argc, char **argv)
 {
 	struct xfer_bench_args a = {.backend = "memory", .op = "WRITE", .start_block = 4096, .max_block = 4u << 20, .start_batch = 1, .max_batch = 64,
-				    .iterations = 100, .total = 256u << 20};
+				    .iterations = 100, .total = 256u << 20, .pairs = 10, .python = "python3"};
 	int n, rc = cli_parse(&verb, argc, argv, &a, &n);
 
 	if (rc != CLI_GO)
@@ -389,5 +386,5 @@ int cmd_bench_xfer(int argc, char **argv)
 		return cli_error(CLI_USAGE, "--op_type %s: READ or WRITE is wanted", a.op);
 	if (a.start_block > a.total || a.start_block > a.max_block || a.start_batch > a.max_batch)
 		return cli_error(CLI_USAGE, "a smallest block or batch above the largest one, or above --total_buffer_size");
-	return run(&a);
+	return a.versus ? xfer_versus(&a) : run(&a);
 }

@@ -53,4 +53,24 @@ def what_was_put_is_got_back():
             fail("no notification")
 
 
+def the_bench_compares_with_another_program():
+    with open("python", "w") as f:  # in place of one that has nixl: it says how long it took
+        f.write("#!/bin/sh\necho noise\necho DONE 0.5 0.25\n")
+    os.chmod("python", 0o755)
+    args = ("bench", "xfer", "--backend", "file", "--dir", ".", "--total_buffer_size", "8MiB", "--start_block_size", "64KiB", "--max_block_size", "512KiB",
+            "--pairs", "2", "--json", "--vs")
+    rows = tenuto(*args, "nixl", "--python", os.path.abspath("python")).json()
+    if [(r["op"], r["block_bytes"]) for r in rows] != [("WRITE", 65536), ("WRITE", 524288), ("READ", 65536), ("READ", 524288)]:
+        fail("rows: %s" % rows)
+    if any(abs(r["their_gb_per_s"] - 8 * 1048576 / 0.5e9) > 1e-6 or abs(r["their_cpu_s_per_gb"] - 0.25e9 / (8 * 1048576)) > 1e-3 for r in rows):
+        fail("the other program's figures: %s" % rows)
+    with open("python", "w") as f:
+        f.write("#!/bin/sh\necho ERR 0.5 0.25\n")
+    refused = tenuto(*args, "nixl", "--python", os.path.abspath("python"), rc=ENVIRONMENT)
+    if "pip install nixl" not in refused.err:
+        fail(str(refused))
+    tenuto(*args, "other", rc=USAGE)
+    tenuto("bench", "xfer", "--vs", "fio", rc=USAGE)
+
+
 main(globals())

@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * `tenuto bench xfer --vs`: the agent beside fio or NIXL on the same bytes. Runs alternate (A B, B A, ...), each in a process of its own; the ratio is the median over
+ * the pairs, with its 95 % interval.
+ *
+ * fio: one file each, O_DIRECT, sequential, synced at the end of a write; fio has the request size and depth that are best for it, found before; the agent has one
+ * request of descriptors of that size. NIXL: the same list of descriptors, prepared before the clock starts: POSIX (io_uring) for file, UCX for memory.
+ */
+#include "xfer_bench.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <tenuto/xfer.h>
+
+#define PAIRS_MAX 100u
+#define BEST_LEAST (128u << 10) /* fio's smallest request that is tried */
+#define BEST_MOST (4u << 20)
+#define PATIENCE_NS 120000000000ull
+
+enum side { OURS, THEIRS, SIDES };
+
+struct versus {
+	const struct xfer_bench_args *args;
+	char dir[4096], ours[4200], theirs[4200];
+	bool file, fio;
+	const char *op;
+	uint64_t total, block;
+	uint32_t depth; /* fio's */
+	double gbps[SIDES][PAIRS_MAX], cpu[SIDES][PAIRS_MAX]; /* CPU seconds per GB */
+};
+
+/* ---- our side, in a child ---------------------------------------------------------------------------------------------- */
+
+static void *map_bytes(uint64_t bytes)
+{
+	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (p == MAP_FAILED)
+		return NULL;
+	madvise(p, bytes, MADV_HUGEPAGE);
+	for (uint64_t i = 0; i < bytes; i += 8)
+		memcpy((char *)p + i, &(uint64_t){i * 0x9e3779b97f4a7c15u}, 8);
+	return p;
+}
+
+static int make_request(const struct versus *v, struct tn_xfer_agent *a, struct tn_xfer_request **out)
+{
+	char meta[4300];
+	struct tn_xfer_section here = {.bytes = v->total}, there = {.bytes = v->total, .device = 1};
+	struct tn_xfer_run run = {.bytes = v->block, .stride = v->block, .count = v->total / v->block};
+	enum tn_xfer_segment segment = v->file ? TN_XFER_FILE : TN_XFER_DRAM;
+	struct tn_xfer_list *list[2];
+	void *mine = map_bytes(v->total), *other = v->file ? NULL : map_bytes(v->total);
+	int rc = mine && (other || v->file) ? 0 : -ENOMEM;
+
+	here.address = run.address = (uintptr_t)mine;
+	there.address = (uintptr_t)other;
+	snprintf(meta, sizeof(meta), "rw,direct:%s", v->ours);
+	there.meta = v->file ? meta : NULL;
+	if (rc == 0)
+		rc = tn_xfer_register(a, TN_XFER_DRAM, &here, 1);
+	if (rc == 0)
+		rc = tn_xfer_register(a, segment, &there, 1);
+	if (rc == 0)
+		rc = tn_xfer_list_create(a, NULL, TN_XFER_DRAM, &run, 1, &list[0]);
+	run.address = there.address;
+	run.device = 1;
+	if (rc == 0)
+		rc = tn_xfer_list_create(a, NULL, segment, &run, 1, &list[1]);
+	return rc ? rc : tn_xfer_request_create(a, !strcmp(v->op, "READ") ? TN_XFER_READ : TN_XFER_WRITE, list[0], NULL, list[1], NULL, 0, NULL, out);
+}
+
+/* In a process of its own, which takes all memory with it. */
+static void run_ours(const void *job, void *result)
+{
+	const struct versus *v = job;
+	struct bench_run *run = result;
+	struct tn_xfer_agent_opts opts;
+	struct tn_xfer_agent *agent;
+	struct tn_xfer_request *q;
+	uint64_t begin;
+	int rc, fd = -1;
+
+	tn_xfer_agent_opts_init(&opts);
+	opts.name = "bench";
+	opts.backends = &v->args->backend;
+	opts.nbackends = 1;
+	opts.listen = "none";
+	rc = tn_xfer_agent_create(&opts, &agent);
+	if (rc == 0)
+		rc = make_request(v, agent, &q);
+	if (rc == 0 && v->file)
+		fd = open(v->ours, O_RDWR | O_CLOEXEC);
+	run->phase_cpu = cli_cpu_seconds();
+	begin = cli_now_ns();
+	if (rc == 0)
+		rc = tn_xfer_post(q, begin + PATIENCE_NS, NULL, TN_XFER_NO_NOTIFICATION);
+	if (rc == 0)
+		rc = tn_xfer_wait(q, TN_FOREVER);
+	if (rc == 0 && fd >= 0 && !strcmp(v->op, "WRITE") && fdatasync(fd))
+		rc = -errno;
+	run->seconds = (double)(cli_now_ns() - begin) * 1e-9;
+	run->phase_cpu = cli_cpu_seconds() - run->phase_cpu;
+	run->bytes = v->total;
+	run->rc = rc ? CLI_PROBLEM : CLI_OK;
+	if (rc)
+		snprintf(run->why, sizeof(run->why), "%.200s (%s)", tn_error_last()->text, strerror(-rc));
+}
+
+/* ---- a run of either side ---------------------------------------------------------------------------------------------- */
+
+static int run_fio(const struct versus *v, uint64_t block, uint32_t depth, struct bench_run *run)
+{
+	struct bench_job job = {.dir = v->dir, .op = !strcmp(v->op, "READ") ? BENCH_READ : BENCH_WRITE, .total_bytes = v->total, .fio_bytes = block,
+				.fio_depth = depth, .io_engine = "io_uring"};
+	int rc = fio_run(&job, run);
+
+	run->phase_cpu = run->cpu; /* fio's report leaves kernel workers out */
+	return rc;
+}
+
+static int run_side(const struct versus *v, enum side side, struct bench_run *run)
+{
+	double cpu;
+	int rc;
+
+	*run = (struct bench_run){0};
+	if (side == THEIRS)
+		return v->fio ? run_fio(v, v->block, v->depth, run)
+			      : xfer_nixl_run(v->args->python, v->op, v->file ? v->theirs : NULL, v->total, v->block, run);
+	rc = bench_fork(run_ours, v, run, sizeof(*run), NULL, &cpu);
+	if (rc == CLI_OK && run->rc)
+		rc = cli_error((enum cli_exit)run->rc, "%s", run->why);
+	return rc;
+}
+
+/* fio's best request size and depth, by one run of each. */
+static int find_best(struct versus *v)
+{
+	static const uint32_t depths[] = {4, 32};
+	double best = 0;
+	int rc = CLI_OK;
+
+	for (uint64_t size = BEST_LEAST; rc == CLI_OK && size <= BEST_MOST && size <= v->total; size *= 2)
+		for (size_t d = 0; rc == CLI_OK && d < sizeof(depths) / sizeof(depths[0]); d++) {
+			struct bench_run run;
+
+			rc = run_fio(v, size, depths[d], &run);
+			if (rc || (double)run.bytes / run.seconds <= best)
+				continue;
+			best = (double)run.bytes / run.seconds;
+			v->block = size;
+			v->depth = depths[d];
+		}
+	return rc;
+}
+
+/* ---- rows -------------------------------------------------------------------------------------------------------------- */
+
+struct row {
+	double gbps[SIDES], cpu[SIDES], ratio, low, high;
+};
+
+static void sum_up(const struct versus *v, struct row *r)
+{
+	size_t n = v->args->pairs;
+	double x[PAIRS_MAX];
+
+	for (unsigned side = 0; side < SIDES; side++) {
+		memcpy(x, v->gbps[side], n * sizeof(*x));
+		r->gbps[side] = bench_median(x, n);
+		memcpy(x, v->cpu[side], n * sizeof(*x));
+		r->cpu[side] = bench_median(x, n);
+	}
+	for (size_t i = 0; i < n; i++)
+		x[i] = v->gbps[OURS][i] / v->gbps[THEIRS][i];
+	r->ratio = bench_median(x, n);
+	bench_median_interval(x, n, &r->low, &r->high);
+}
+
+static int measure_row(struct versus *v, struct row *r)
+{
+	struct bench_run run;
+	int rc = v->fio ? find_best(v) : CLI_OK;
+
+	for (uint64_t i = 0; i < v->args->pairs && rc == CLI_OK; i++)
+		for (unsigned k = 0; k < SIDES && rc == CLI_OK; k++) {
+			enum side side = (enum side)(i % 2 ? SIDES - 1 - k : k);
+
+			if (cli_interrupted())
+				return cli_error(CLI_ENVIRONMENT, "interrupted");
+			rc = run_side(v, side, &run);
+			v->gbps[side][i] = (double)run.bytes * 1e-9 / run.seconds;
+			v->cpu[side][i] = run.phase_cpu / ((double)run.bytes * 1e-9);
+		}
+	if (rc == CLI_OK)
+		sum_up(v, r);
+	return rc;
+}
+
+static void add_row(const struct versus *v, const struct row *r, struct cli_table *t, json_t *list)
+{
+	char s[32];
+
+	if (v->args->json) {
+		json_array_append_new(list, json_pack("{s:s,s:I,s:I,s:f,s:f,s:f,s:f,s:f,s:f,s:f}", "op", v->op, "block_bytes", (json_int_t)v->block, "depth",
+						      (json_int_t)v->depth, "gb_per_s", r->gbps[OURS], "their_gb_per_s", r->gbps[THEIRS], "ratio", r->ratio,
+						      "ratio_low", r->low, "ratio_high", r->high, "cpu_s_per_gb", r->cpu[OURS], "their_cpu_s_per_gb",
+						      r->cpu[THEIRS]));
+		return;
+	}
+	cli_table_cell(t, "%s", v->op);
+	cli_table_cell(t, "%s", cli_number(s, v->block));
+	cli_table_cell(t, "%.2f", r->gbps[OURS]);
+	cli_table_cell(t, "%.2f", r->gbps[THEIRS]);
+	cli_table_cell(t, "%.3f", r->ratio);
+	cli_table_cell(t, "%.3f", r->low);
+	cli_table_cell(t, "%.3f", r->high);
+	cli_table_cell(t, "%.3f", r->cpu[OURS]);
+	cli_table_cell(t, "%.3f", r->cpu[THEIRS]);
+}
+
+/* Both sides write their files once, untimed, so that no run has to lay one out. */
+static int prepare(struct versus *v)
+{
+	struct bench_run run;
+	int rc;
+
+	v->op = "WRITE";
+	v->block = v->fio ? BEST_MOST : v->args->start_block;
+	v->depth = 4;
+	rc = run_side(v, OURS, &run);
+	return rc ? rc : run_side(v, THEIRS, &run);
+}
+
+static int measure(struct versus *v, struct cli_table *t, json_t *list)
+{
+	static const char *const ops[] = {"WRITE", "READ"};
+	int rc = prepare(v);
+
+	for (size_t i = 0; i < 2 && rc == CLI_OK; i++)
+		for (uint64_t block = v->args->start_block; block <= v->args->max_block && rc == CLI_OK; block *= 8) {
+			struct row r;
+
+			v->op = ops[i];
+			v->block = block;
+			v->depth = 0;
+			rc = measure_row(v, &r);
+			if (rc == CLI_OK)
+				add_row(v, &r, t, list);
+			if (v->fio)
+				break; /* it has found its own size */
+		}
+	return rc;
+}
+
+static int check(const struct versus *v)
+{
+	const struct xfer_bench_args *a = v->args;
+
+	if (!v->fio && strcmp(a->versus, "nixl"))
+		return cli_error(CLI_USAGE, "--vs %s: fio or nixl is wanted", a->versus);
+	if (v->fio && !v->file)
+		return cli_error(CLI_USAGE, "--vs fio: --backend file is wanted, it is %s", a->backend);
+	if (!v->file && strncmp(a->backend, "memory", 6))
+		return cli_error(CLI_USAGE, "--vs nixl: --backend file or memory is wanted, it is %s", a->backend);
+	if (v->fio && !fio_exists())
+		return cli_error(CLI_ENVIRONMENT, "--vs fio: there is no fio in PATH");
+	if (v->total < a->max_block)
+		return cli_error(CLI_USAGE, "--total_buffer_size %" PRIu64 ": less than one block of %" PRIu64, v->total, a->max_block);
+	return CLI_OK;
+}
+
+int xfer_versus(const struct xfer_bench_args *a)
+{
+	static const char *const heads[] = {"op", "block", "GB/s", "their GB/s", "ratio", "low", "high", "CPU s/GB", "their CPU s/GB"};
+	struct versus v = {.args = a, .fio = !strcmp(a->versus, "fio"), .file = !strncmp(a->backend, "file", 4), .total = a->total / BEST_MOST * BEST_MOST};
+	json_t *list = json_array();
+	struct cli_table t;
+	int rc = check(&v);
+
+	if (rc == CLI_OK && v.file)
+		rc = cli_scratch_dir(a->dir, NULL, v.dir, sizeof(v.dir) - 16);
+	snprintf(v.ours, sizeof(v.ours), "%s/ours.dat", v.dir);
+	snprintf(v.theirs, sizeof(v.theirs), "%s/theirs.dat", v.dir);
+	cli_catch_interrupts();
+	cli_table_init(&t, 9, (const bool[9]){true});
+	for (size_t i = 0; i < 9; i++)
+		cli_table_cell(&t, "%s", heads[i]);
+	if (rc == CLI_OK)
+		rc = measure(&v, &t, list);
+	if (v.dir[0])
+		cli_remove_tree(v.dir);
+	if (rc == CLI_OK && a->json)
+		return cli_json(list);
+	json_decref(list);
+	if (rc == CLI_OK)
+		cli_table_print(&t, stdout, true);
+	return rc ? rc : cli_finish(CLI_OK);
+}
