@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Fuzz target of what a transfer agent reads from others: metadata, lists of runs, and the messages of a connection. The first byte says which.
+ * Fuzz target of what a transfer agent reads from others: metadata, lists of runs, and the messages of a connection, before and after the handshake. The first byte
+ * says which. What an agent reads from one that it has connected to is fuzz_xfer_answer.c's.
  *
  * Whatever the bytes, they are refused, or taken; an agent that has read them goes on. The checksums of metadata and lists are made right, so that what lies behind is met.
  */
@@ -16,12 +17,15 @@
 
 #include <tenuto/xfer.h>
 
+#include "base/clock.h"
 #include "base/hash.h"
+#include "xfer/link.h"
 
 #define FRAME_BYTES 24u /* magic, version, bytes, checksum (src/xfer/metadata.c) */
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
+static const char secret[] = "a secret of the fuzz";
 static struct tn_xfer_agent *agent;
 
 static void start(void)
@@ -36,6 +40,8 @@ static void start(void)
 	tn_xfer_agent_opts_init(&opts);
 	opts.name = "fuzz";
 	opts.listen = own;
+	opts.secret = secret;
+	opts.secret_bytes = strlen(secret);
 	assert(tn_xfer_agent_create(&opts, &agent) == 0);
 }
 
@@ -86,6 +92,26 @@ static void talk(const uint8_t *bytes, size_t size)
 	close(fd);
 }
 
+/* The same of one who has proved the key. */
+static void talk_proved(const uint8_t *bytes, size_t size)
+{
+	struct tn_xfer_shake s = {.key_bytes = strlen(secret), .name = {"talks"}, .generation = {5, 0}};
+	struct pollfd p = {.events = POLLIN};
+	uint64_t until = tn_now_ns(&tn_clock_system) + 5000000000u;
+	char address[64];
+	uint8_t answer[4096];
+
+	snprintf(address, sizeof(address), "unix:@tn-xfer-fuzz-%d", (int)getpid());
+	memcpy(s.key, secret, s.key_bytes);
+	assert(tn_xfer_dial(address, until, &p.fd) == 0 && tn_xfer_shake_hands(p.fd, &s, until) == 0);
+	if (send(p.fd, bytes, size, MSG_NOSIGNAL) > 0 && shutdown(p.fd, SHUT_WR) == 0)
+		while (poll(&p, 1, 1000) == 1 && recv(p.fd, answer, sizeof(answer), 0) > 0)
+			;
+	close(p.fd);
+	while (tn_xfer_take(agent, (char[TN_XFER_NAME_BYTES]){0}, answer, sizeof(answer)) >= 0)
+		;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	uint8_t *exact; /* so that a byte read behind the end is seen */
@@ -96,11 +122,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	exact = malloc(size);
 	assert(exact);
 	memcpy(exact, data + 1, size - 1);
-	if (data[0] % 3 == 2) {
+	if (data[0] % 4 == 2) {
 		talk(exact, size - 1);
+	} else if (data[0] % 4 == 3) {
+		talk_proved(exact, size - 1);
 	} else {
 		set_frame(exact, size - 1);
-		if (data[0] % 3 == 0)
+		if (data[0] % 4 == 0)
 			load(exact, size - 1);
 		else
 			unpack(exact, size - 1);
