@@ -139,6 +139,18 @@ class Device(Case):
         self.assertEqual(space.load(keys, pool, range(PAGES)).finish(), 4)
         self.assertGreaterEqual(self.device.library.tn_soft_copied(), copied + WHOLE)
 
+    def test_how_bytes_go_to_the_disk_is_chosen(self):
+        address = self.device.allocate(WHOLE)
+        array = CudaArray(address, (LAYERS, 2, PAGES, *PAGE_SHAPE))
+        for transfer in ('auto', 'bounce'):
+            with self.subTest(transfer):
+                self.goes_and_comes(self.open(instance=transfer, transfer=transfer), array, 'lpn', address)
+        cache = self.open(instance='direct', transfer='direct', transfer_streams=2)
+        with self.assertRaisesRegex(tenuto.NotFound, 'no plugin gds'):
+            cache.memory(array, driver='soft')
+        with self.assertRaisesRegex(tenuto.InvalidValue, 'transfer "straight": must be'):
+            self.open(instance='none', transfer='straight')
+
     def test_what_does_not_fit_is_said(self):
         address, cache = self.device.allocate(WHOLE), self.open(host_bytes=16 << 20)
         array = CudaArray(address, (WHOLE,), typestr='|u1')

@@ -112,6 +112,7 @@ static void executors_with_threads_move_them_straight_too(void **state)
 
 static void pages_that_are_not_aligned_go_by_way_of_host_memory(void **state)
 {
+	struct rig_space aligned;
 	struct world w = {0};
 
 	up(&w, 0, 8);
@@ -120,6 +121,10 @@ static void pages_that_are_not_aligned_go_by_way_of_host_memory(void **state)
 	assert_int_equal(rig_load(w.r.s, 1, BLOCKS), BLOCKS);
 	assert_int_equal(rig_stats(&w.r).direct_bytes, 0);
 	assert_int_equal(tn_soft_device_stats(device).copied_bytes, 2 * bytes_of_all(&w));
+	rig_open_second(&w.r, 64, &aligned); /* that has lost nothing by it */
+	assert_int_equal(rig_save(&aligned, 1, BLOCKS, 0).stored, BLOCKS);
+	assert_int_equal(rig_stats(&w.r).direct_bytes, BLOCKS * tn_geometry_block_bytes(&aligned.g));
+	rig_space_close(&aligned);
 	down(&w);
 }
 
@@ -311,6 +316,35 @@ static void a_file_that_is_refused_later_has_no_straight_way_any_more(void **sta
 		fail_one(&w, call, 5008, true);
 		down(&w);
 	}
+}
+
+static int sums_refused; /* so many of the next ones have no place */
+
+static int sum_with_place(const struct tn_device_driver *driver, void *stream, const struct tn_device_piece *piece, struct tn_device_sum *sum, uint32_t n,
+			  uint64_t *event)
+{
+	if (__atomic_fetch_sub(&sums_refused, 1, __ATOMIC_ACQ_REL) > 0)
+		return -EAGAIN;
+	return tn_soft_device_ops.sum(driver, stream, piece, sum, n, event);
+}
+
+static void what_the_driver_has_no_place_to_sum_goes_by_way_of_host_memory(void **state)
+{
+	struct tn_device_driver_ops ops = tn_soft_device_ops;
+	struct world w = {0};
+
+	prepare(&w, 0, 64);
+	ops.sum = sum_with_place;
+	((struct tn_device_driver *)(uintptr_t)tn_soft_device_driver(device))->ops = &ops;
+	rig_must_open(&w.r);
+	set(&sums_refused, 1);
+	assert_int_equal(rig_save(w.r.s, 1, BLOCKS, 0).stored, BLOCKS);
+	assert_true(rig_stats(&w.r).bounced_objects > 0);
+	poison(&w);
+	set(&sums_refused, 1);
+	assert_int_equal(rig_load(w.r.s, 1, BLOCKS), BLOCKS);
+	assert_int_equal(rig_stats(&w.r).io_errors, 0);
+	down(&w);
 }
 
 /* Flips a bit in each page of the file that has the data of blocks, whose words all differ. */
@@ -519,6 +553,7 @@ static int run_all(void)
 		cmocka_unit_test(with_auto_the_cache_goes_on_without_it),
 		cmocka_unit_test(a_transfer_that_fails_is_made_again_by_way_of_host_memory),
 		cmocka_unit_test(a_file_that_is_refused_later_has_no_straight_way_any_more),
+		cmocka_unit_test(what_the_driver_has_no_place_to_sum_goes_by_way_of_host_memory),
 		cmocka_unit_test(bytes_that_are_wrong_are_a_miss),
 		cmocka_unit_test(a_file_that_is_cut_short_meanwhile_is_a_miss),
 		cmocka_unit_test(a_lost_device_ends_loads_and_saves_and_the_cache_lives_on),
