@@ -238,47 +238,41 @@ static PyObject *request_status(PyObject *self, PyObject *nothing)
 			     (unsigned long long)s.estimate_ns, (unsigned long long)s.descriptors, (unsigned long long)s.pieces, s.backend);
 }
 
-static PyObject *request_wait(PyObject *self, PyObject *args)
+/* A call that sleeps, in slices, so that signals are seen; going_on: what it returns at the end of one. 0 and *rc; -1 with an exception. */
+static int in_slices(struct xfer_request *q, PyObject *args, int (*call)(struct tn_xfer_request *, uint64_t), int going_on, int *rc)
 {
-	struct xfer_request *q = (struct xfer_request *)self;
 	uint64_t deadline_ns, until;
 	uint32_t slices = 0;
 	PyObject *timeout;
-	int rc;
 
 	if (!PyArg_ParseTuple(args, "O", &timeout) || tn_py_deadline(timeout, &deadline_ns))
-		return NULL;
+		return -1;
 	do {
 		if (!enter(q))
-			return NULL;
+			return -1;
 		until = tn_py_slice(&slices, deadline_ns);
-		CALL(q, rc = tn_xfer_wait(q->r, until));
+		CALL(q, *rc = call(q->r, until));
 		if (PyErr_CheckSignals())
-			return NULL;
-	} while (rc == -EAGAIN && until < deadline_ns);
-	if (rc && rc != -EAGAIN)
-		return tn_py_raise(rc);
-	return PyBool_FromLong(rc == 0);
+			return -1;
+	} while (*rc == going_on && until < deadline_ns);
+	return 0;
+}
+
+static PyObject *request_wait(PyObject *self, PyObject *args)
+{
+	int rc;
+
+	if (in_slices((struct xfer_request *)self, args, tn_xfer_wait, -EAGAIN, &rc))
+		return NULL;
+	return rc && rc != -EAGAIN ? tn_py_raise(rc) : PyBool_FromLong(rc == 0);
 }
 
 static PyObject *request_cancel(PyObject *self, PyObject *args)
 {
-	struct xfer_request *q = (struct xfer_request *)self;
-	uint64_t deadline_ns, until;
-	uint32_t slices = 0;
-	PyObject *timeout;
 	int rc;
 
-	if (!PyArg_ParseTuple(args, "O", &timeout) || tn_py_deadline(timeout, &deadline_ns))
+	if (in_slices((struct xfer_request *)self, args, tn_xfer_cancel, -EBUSY, &rc))
 		return NULL;
-	do {
-		if (!enter(q))
-			return NULL;
-		until = tn_py_slice(&slices, deadline_ns);
-		CALL(q, rc = tn_xfer_cancel(q->r, until));
-		if (PyErr_CheckSignals())
-			return NULL;
-	} while (rc == -EBUSY && until < deadline_ns);
 	return rc ? tn_py_raise(rc) : Py_NewRef(Py_None);
 }
 
