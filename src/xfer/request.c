@@ -90,7 +90,7 @@ static void end(struct tn_xfer_request *r)
 	count(r);
 	tn_list_del(&r->active);
 	if (r->peer) {
-		if (r->job.cut && r->peer->conn)
+		if (r->current->cut && r->peer->conn)
 			tn_xfer_conn_close(&a->control, r->peer->conn); /* before anything is confirmed on it */
 		if (!--r->peer->jobs && r->peer->held) {
 			tn_xfer_conn_let_go(&a->control, r->peer->held);
@@ -176,7 +176,7 @@ static bool try_alone(struct tn_xfer_request *r)
 	const struct tn_xfer_backend *b = backend_of(r);
 	int rc;
 
-	if (tn_xfer_job_stopped(&r->job))
+	if (tn_xfer_job_stopped(&r->job) || r->job.cut)
 		return false;
 	pthread_mutex_lock(&r->agent->lock);
 	tn_xfer_pieces_split(&r->pieces, &r->alone);
