@@ -85,7 +85,7 @@ class Heap(unittest.TestCase):
         self.assertEqual(into, bytes(range(256)) * 40)
         self.assertEqual(cache.device_ptr(0, 0), cache.heap_bases[0])
         child.stdin.close()
-        self.assertEqual(child.wait(60), 0)
+        self.assertEqual(child.wait(200), 0)
         self.assertEqual(cache.stats(1)['bytes_tx'], 10240)
         self.assertEqual(cache.stats()['bytes_rx'], 20480)
 
@@ -150,7 +150,7 @@ class Heap(unittest.TestCase):
             ranks = [subprocess.Popen([sys.executable, '-P', '-c', DISTRIBUTED, directory, str(rank)], env=env) for rank in range(2)]
             for rank in ranks:
                 self.addCleanup(rank.kill)
-            self.assertEqual([rank.wait(60) for rank in ranks], [0, 0])
+            self.assertEqual([rank.wait(200) for rank in ranks], [0, 0])
 
     def test_ranks_that_have_no_name_in_common_are_told(self):
         with mock.patch.dict(os.environ, {'RANK': '0', 'WORLD_SIZE': '2'}):

@@ -51,8 +51,8 @@ class Llama(unittest.TestCase):
         import heap_llama as llama
         env = {'WORLD_SIZE': '2', 'MASTER_PORT': str(os.getpid()), 'TORCHELASTIC_RUN_ID': 'dies'}
         producer, decoder = (self.start(SCRIPT, self.out, '1', RANK=rank, **env) for rank in '10')
-        self.assertEqual(producer.wait(120), -signal.SIGKILL)
-        self.assertEqual(decoder.wait(120), 0)
+        self.assertEqual(producer.wait(200), -signal.SIGKILL)
+        self.assertEqual(decoder.wait(200), 0)
         self.assertEqual(self.decoded(0), {0: (llama.plain(llama.model(), 0), llama.prompt(0).shape[1] + llama.NEW - 1)})
 
 
