@@ -10,6 +10,7 @@ from nixl._api import nixl_agent, nixl_agent_config
 from nixl._bindings import nixlXferTelemetry
 
 from case import Case, content, main
+import tenuto
 from tenuto import xfer
 
 BLOCK, COUNT = 4096, 32
@@ -54,6 +55,21 @@ class NixlTest(Case):
         with self.assertRaises(bind.EXCEPTIONS[status]) as caught:
             call(*args, **more)
         self.assertTrue(str(caught.exception).startswith(f'NIXL_ERR_{status}'), caught.exception)
+
+    def test_ucx_is_memory_and_the_plugin_where_it_is(self):
+        """Both are named to the agent, memory first; either is UCX to who asks."""
+        agent = self.agent()
+        try:
+            xfer.Agent('probe', backends=['ucx'], listen='none').close()
+            ours = ['memory', 'ucx']
+        except tenuto.Error:
+            ours = ['memory']
+        self.assertEqual(agent._order(['UCX']), ours)
+        _, a = self.memory(agent)
+        handle = agent.initialize_xfer('WRITE', agent.get_xfer_descs(self.rows(a), 'DRAM'), agent.get_xfer_descs(self.rows(a), 'DRAM'), 'one', b'',
+                                       backends=['UCX'])
+        self.assertEqual(agent.query_xfer_backend(handle), 'UCX')
+        agent.release_xfer_handle(handle)
 
     def test_loopback(self):
         agent = self.agent(capture_telemetry=True)

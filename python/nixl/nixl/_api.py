@@ -194,6 +194,7 @@ class nixl_agent:
         self.name = agent_name
         self.notifs: dict[str, list[bytes]] = {}
         self.backends: dict[str, nixl_backend_handle] = {}
+        self._ours: dict[str, list[str]] = {}  # Tenuto's backends of each, the preferred one first
         self.plugin_list = _plugins()
         self._labels: set[str] = set()
         self._etcd = self._open_etcd()
@@ -235,11 +236,22 @@ class nixl_agent:
             spec += ',engine=posix'
         with _as_nixl():
             self._agent.backend_add(spec)
+        self._ours[backend] = [PLUGINS[backend][0]]
+        if backend == 'UCX':
+            self._add_ucx()
         self.backends[backend] = len(self.backends) + 1
         logger.info('Backend %s was instantiated', backend)
 
+    def _add_ucx(self) -> None:
+        """Memory reaches the processes of this machine, ucx those of others. It is a plugin, and UCX may be missing."""
+        try:
+            self._agent.backend_add('ucx')
+            self._ours['UCX'].append('ucx')
+        except tenuto.Error as error:
+            logger.info('UCX reaches this machine alone: %s', error.strerror)
+
     def _order(self, backends: list[str]) -> list[str] | None:
-        return [PLUGINS[b][0] for b in backends if self.backends[b]] or None
+        return [ours for b in backends if self.backends[b] for ours in self._ours[b]] or None
 
     # ---- memory
 
@@ -405,7 +417,7 @@ class nixl_agent:
 
     def query_xfer_backend(self, handle: nixl_xfer_handle) -> str:
         backend = handle.request().status().backend
-        return next(name for name, plugin in PLUGINS.items() if plugin[0] == backend)
+        return next(name for name, ours in self._ours.items() if backend in ours)
 
     def release_xfer_handle(self, handle: nixl_xfer_handle) -> None:
         handle.release()
