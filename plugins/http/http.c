@@ -24,6 +24,7 @@
 #define CONNECT_MS 5000L
 #define FIRST_PAUSE_NS UINT64_C(50000000)
 #define LONGEST_PAUSE_NS UINT64_C(2000000000)
+#define EXIT_S 2
 #define LONGEST_POLL_NS UINT64_C(60000000000)
 
 /* One try at a time. A request that waits for its next try keeps its slot: a server that fails is not asked more often because of it. */
@@ -41,7 +42,8 @@ struct http {
 	pthread_t thread;
 	pthread_mutex_t lock; /* of posted, poked and stop */
 	struct http_request *posted, **posted_last;
-	bool poked, stop;
+	bool poked, stop, exiting;
+	struct http *next; /* of the process's loops */
 	struct http_opts opts;
 	char *ca_file;
 	/* Of the loop's thread. */
@@ -432,11 +434,11 @@ static void sweep_queue(struct http *h, uint64_t now)
 	}
 }
 
-/* Takes what others have posted. False: nothing is left and nothing will come. */
+/* Takes what others have posted. False: nothing is left and nothing will come, or the process ends. */
 static bool collect(struct http *h, bool *poked)
 {
 	struct http_request *first, **last;
-	bool stop;
+	bool stop, exiting;
 
 	pthread_mutex_lock(&h->lock);
 	first = h->posted;
@@ -446,7 +448,10 @@ static bool collect(struct http *h, bool *poked)
 	*poked = h->poked;
 	h->poked = false;
 	stop = h->stop;
+	exiting = h->exiting;
 	pthread_mutex_unlock(&h->lock);
+	if (exiting)
+		return false;
 	if (first) {
 		*h->queue_last = first;
 		h->queue_last = last;
@@ -538,18 +543,28 @@ static void *run(void *arg)
 
 /* ---- for callers ------------------------------------------------------------------------------------------------------ */
 
-void http_post(struct http *h, struct http_request *first, struct http_request *last)
+/* False: the process ends, and nobody takes them any more. */
+static bool enqueue(struct http *h, struct http_request *first, struct http_request *last)
 {
-	bool asleep;
+	bool asleep, exiting;
 
 	pthread_mutex_lock(&h->lock);
+	exiting = h->exiting;
 	asleep = !h->posted; /* else the thread that posted before wakes it */
 	last->next = NULL;
-	*h->posted_last = first;
-	h->posted_last = &last->next;
+	if (!exiting) {
+		*h->posted_last = first;
+		h->posted_last = &last->next;
+	}
 	pthread_mutex_unlock(&h->lock);
-	if (asleep)
+	if (asleep && !exiting)
 		curl_multi_wakeup(h->multi);
+	return !exiting;
+}
+
+void http_post(struct http *h, struct http_request *first, struct http_request *last)
+{
+	enqueue(h, first, last);
 }
 
 void http_poke(struct http *h)
@@ -572,9 +587,11 @@ int http_wait(struct http *h, struct http_request *r)
 	sem_init(&done, 0, 0);
 	r->waiter = &done;
 	r->done = wake;
-	http_post(h, r, r);
-	while (sem_wait(&done))
-		; /* a signal */
+	if (!enqueue(h, r, r))
+		r->code = -ECANCELED;
+	else
+		while (sem_wait(&done))
+			; /* a signal */
 	sem_destroy(&done);
 	return r->code;
 }
@@ -594,10 +611,60 @@ static void free_all(struct http *h)
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static CURLcode initialised;
+static pthread_mutex_t loops_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct http *loops;
+static pid_t process;
 
+/*
+ * OpenSSL gives its tables back when the process ends, and a thread that still moves bytes by TLS would crash then. So the loops end before. A child has no threads
+ * of its parent.
+ */
+static void end_loops(void)
+{
+	struct timespec limit;
+
+	if (getpid() != process)
+		return;
+	clock_gettime(CLOCK_REALTIME, &limit);
+	limit.tv_sec += EXIT_S;
+	pthread_mutex_lock(&loops_lock);
+	for (struct http *h = loops; h; h = h->next) {
+		pthread_mutex_lock(&h->lock);
+		h->exiting = true;
+		pthread_mutex_unlock(&h->lock);
+		curl_multi_wakeup(h->multi);
+		if (!pthread_equal(h->thread, pthread_self()))
+			pthread_timedjoin_np(h->thread, NULL, &limit);
+	}
+	pthread_mutex_unlock(&loops_lock);
+}
+
+/* Handlers run from the last to the first: that of OpenSSL, which libcurl begins, stands before ours. */
 static void init_library(void)
 {
+	process = getpid();
 	initialised = curl_global_init(CURL_GLOBAL_DEFAULT);
+	if (!initialised && atexit(end_loops))
+		initialised = CURLE_OUT_OF_MEMORY;
+}
+
+static void enlist(struct http *h)
+{
+	pthread_mutex_lock(&loops_lock);
+	h->next = loops;
+	loops = h;
+	pthread_mutex_unlock(&loops_lock);
+}
+
+static void delist(struct http *h)
+{
+	pthread_mutex_lock(&loops_lock);
+	for (struct http **at = &loops; *at; at = &(*at)->next)
+		if (*at == h) {
+			*at = h->next;
+			break;
+		}
+	pthread_mutex_unlock(&loops_lock);
 }
 
 /* Signals are for the program's own threads. */
@@ -648,17 +715,24 @@ int http_create(const struct http_opts *opts, struct http **out)
 		free_all(h);
 		return rc;
 	}
+	enlist(h);
 	*out = h;
 	return 0;
 }
 
 void http_destroy(struct http *h)
 {
+	bool exiting;
+
 	if (!h)
 		return;
+	delist(h);
 	pthread_mutex_lock(&h->lock);
 	h->stop = true;
+	exiting = h->exiting;
 	pthread_mutex_unlock(&h->lock);
+	if (exiting)
+		return; /* its thread was joined, or hangs: the process frees all */
 	curl_multi_wakeup(h->multi);
 	pthread_join(h->thread, NULL);
 	free_all(h);

@@ -9,6 +9,7 @@
  * What this does not do: it follows no redirect, keeps no cookies, and asks for no compression. It knows no service.
  *
  * Threads: http_post and http_poke from any; callbacks come from the thread of the loop, which holds no lock then.
+ * Exit: the thread ends before libcrypto does. From then on no request is done, and http_wait returns -ECANCELED.
  * Forks: a child closes its copies of the sockets at once, so that the server sees the end of a connection when the parent dies. It makes no call here.
  */
 #ifndef TN_PLUGIN_HTTP_H

@@ -312,7 +312,8 @@ class FaultTest(Store):
         self.assertEqual(len(fields), 1)
         self.assertIn('x-amz-security-token', fields[0]['Authorization'])
 
-    def test_a_certificate_that_nobody_believes_is_refused(self):
+    def tls(self):
+        """(server, its certificate)."""
         pem = os.path.join(self.dir, 'pem')
         made = subprocess.run(['openssl', 'req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-keyout', pem + '.key', '-out', pem + '.crt', '-days', '2', '-subj', '/CN=localhost',
                                '-addext', 'subjectAltName=DNS:localhost'], capture_output=True)
@@ -324,9 +325,38 @@ class FaultTest(Store):
                     out.write(f.read())
         server = Faulty(pem)
         self.addCleanup(server.close)
+        return server, pem + '.crt'
+
+    def test_a_process_may_end_while_bytes_move(self):
+        server, certificate = self.tls()
+        server.objects[f'/{BUCKET}/k'] = bytes(100000)
+        self.python('''if 1:
+            import ctypes, os, sys, time
+            from tenuto import xfer
+            ended = []
+            for i in range(24):
+                child = os.fork()
+                if child == 0:
+                    out = bytearray(6400000)
+                    agent = xfer.Agent('ends', backends=['memory', 's3,bucket=%s,endpoint=' + sys.argv[1] + ',ca_file=' + sys.argv[2]], listen='none')
+                    agent.register(out)
+                    agent.register([(0, 0, 1, 'k')], xfer.OBJECT)
+                    at = xfer.sections_of(out)[0][0]
+                    local = agent.list([(at + 100000 * k, 100000, 0) for k in range(64)])
+                    remote = agent.list([(0, 100000, 1)] * 64, segment=xfer.OBJECT)
+                    request = agent.read(local, remote)
+                    request.post(60)
+                    time.sleep(0.01 + 0.003 * i)
+                    ctypes.CDLL(None).exit(0)
+                ended.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+            assert not any(ended), ended
+            ''' % BUCKET, server.endpoint, certificate)
+
+    def test_a_certificate_that_nobody_believes_is_refused(self):
+        server, certificate = self.tls()
         self.fails(errno.EACCES, 'write', [('tls', 0, 10)], agent=self.open_agent(f',endpoint={server.endpoint}'))
         self.assertEqual(server.requests, [])
-        trusting = self.open_agent(f',endpoint={server.endpoint},ca_file={pem}.crt')
+        trusting = self.open_agent(f',endpoint={server.endpoint},ca_file={certificate}')
         self.put('tls', b'trusted', agent=trusting)
         self.assertEqual(server.objects[f'/{BUCKET}/tls'], b'trusted')
         self.assertEqual(server.fields[-1]['x-amz-content-sha256'], 'UNSIGNED-PAYLOAD')
