@@ -26,7 +26,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const char secret[] = "a secret of the fuzz";
-static struct tn_xfer_agent *agent;
+static struct tn_xfer_agent *agent, *known; /* known: with the secret, so that this program has its key; agents with a secret load signed metadata alone */
 
 static void start(void)
 {
@@ -40,9 +40,11 @@ static void start(void)
 	tn_xfer_agent_opts_init(&opts);
 	opts.name = "fuzz";
 	opts.listen = own;
+	assert(tn_xfer_agent_create(&opts, &agent) == 0);
+	snprintf(own, sizeof(own), "unix:@tn-xfer-fuzz-known-%d", (int)getpid());
 	opts.secret = secret;
 	opts.secret_bytes = strlen(secret);
-	assert(tn_xfer_agent_create(&opts, &agent) == 0);
+	assert(tn_xfer_agent_create(&opts, &known) == 0);
 }
 
 static void set_frame(uint8_t *bytes, size_t size)
@@ -96,19 +98,21 @@ static void talk(const uint8_t *bytes, size_t size)
 static void talk_proved(const uint8_t *bytes, size_t size)
 {
 	struct tn_xfer_shake s = {.key_bytes = strlen(secret), .name = {"talks"}, .generation = {5, 0}};
+	struct tn_xfer_socket sock;
 	struct pollfd p = {.events = POLLIN};
 	uint64_t until = tn_now_ns(&tn_clock_system) + 5000000000u;
 	char address[64];
 	uint8_t answer[4096];
 
-	snprintf(address, sizeof(address), "unix:@tn-xfer-fuzz-%d", (int)getpid());
+	snprintf(address, sizeof(address), "unix:@tn-xfer-fuzz-known-%d", (int)getpid());
 	memcpy(s.key, secret, s.key_bytes);
-	assert(tn_xfer_dial(address, until, &p.fd) == 0 && tn_xfer_shake_hands(p.fd, &s, until) == 0);
+	assert(tn_xfer_dial(address, until, &sock) == 0 && tn_xfer_shake_hands(sock.fd, &s, until) == 0);
+	p.fd = sock.fd;
 	if (send(p.fd, bytes, size, MSG_NOSIGNAL) > 0 && shutdown(p.fd, SHUT_WR) == 0)
 		while (poll(&p, 1, 1000) == 1 && recv(p.fd, answer, sizeof(answer), 0) > 0)
 			;
-	close(p.fd);
-	while (tn_xfer_take(agent, (char[TN_XFER_NAME_BYTES]){0}, answer, sizeof(answer)) >= 0)
+	tn_xfer_socket_close(&sock);
+	while (tn_xfer_take(known, (char[TN_XFER_NAME_BYTES]){0}, answer, sizeof(answer)) >= 0)
 		;
 }
 
