@@ -31,7 +31,7 @@
 #include "core/stats.h"
 #include "core/vigil.h"
 #include "core/watch.h"
-#include "device/pins.h"
+#include "device/copier.h"
 #include "io/io.h"
 #include "policy/policy.h"
 #include "region/call.h"
@@ -310,7 +310,8 @@ struct tn_cache {
 	struct tn_exec *exec;
 	struct tn_workers *workers;
 	struct tn_transfers *transfers;
-	struct tn_pins pins; /* what drivers of devices copy from and to, and words of their streams */
+	struct tn_budgets *budgets; /* the transfers' */
+	struct tn_copiers copiers; /* of devices; their pins: what drivers copy from and to, and words of their streams */
 	struct tn_pin word_pins[2], tier_pin;
 	struct tn_headers *headers; /* NULL without disks */
 	struct tn_whole *whole;
@@ -543,8 +544,7 @@ static inline uint64_t tn_read_memory(const struct tn_read_item *item, uint64_t 
 	return t->ops->offset(t, item->memory, item->r->op.shape, checks);
 }
 
-/* load.c: what load_start.c needs, too */
-/* Whether the load itself still wants the block. */
+/* load.c: what load_start.c needs, too. Whether the load itself still wants the block. */
 bool tn_read_wanted(const struct tn_read_item *item);
 void tn_read_chunk_good(struct tn_read_item *item, uint32_t c);
 /* The good prefix is no longer than @good blocks. */
@@ -772,7 +772,6 @@ void tn_schedule_again(struct tn_cache *cache);
 uint64_t tn_schedule_read_allowance(struct tn_cache *cache, uint32_t device, uint64_t least, bool *later);
 /* Whether a transfer may go now; if so, its end must be told. */
 bool tn_schedule_read(struct tn_read_item *item, uint32_t chunk, uint64_t bytes);
-void tn_schedule_read_ended(struct tn_cache *cache, uint32_t device, uint64_t bytes);
 /* Of a save or an offload. */
 bool tn_schedule_write(const struct tn_writing *w, uint32_t device, uint64_t bytes);
 /* Bytes that one request of it should have at most, if a chunk has fewer. */
@@ -780,7 +779,8 @@ uint64_t tn_schedule_write_most(const struct tn_cache *cache, uint32_t device);
 /* It cannot ask, because it waits for something else besides: where it waited to write, it goes on waiting. */
 void tn_schedule_write_waits(const struct tn_writing *w);
 bool tn_schedule_store_write(struct tn_cache *cache, uint32_t device, uint64_t bytes);
-void tn_schedule_write_ended(struct tn_cache *cache, uint32_t device, uint64_t bytes);
+/* Not moved: it did not go, or what it waits for is no drive: nothing is learned. */
+void tn_schedule_ended(struct tn_cache *cache, enum tn_io_op op, uint32_t device, uint64_t bytes, bool moved);
 
 /* flights.c */
 int tn_flights_create(const struct tn_alloc *alloc, uint32_t max, struct tn_flights **out);

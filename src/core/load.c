@@ -742,7 +742,7 @@ static bool issue_by_need(struct tn_cache *cache, uint64_t now_ns)
 	for (struct tn_list *pos = cache->loads.next; pos != &cache->loads; pos = pos->next) {
 		r = tn_container_of(pos, struct tn_reading, op.link);
 		tn_schedule_load_at(r);
-		while (!r->from_device && issue(r) > 0)
+		while (!r->devices && issue(r) > 0)
 			busy = true;
 	}
 	while ((r = tn_schedule_next(cache, now_ns))) {

@@ -8,6 +8,7 @@
  */
 #include "core/core.h"
 #include "core/g1.h"
+#include "core/pool.h"
 
 #define HOLD_AT_ONCE 256u /* keys whose memory is loaded ahead */
 
@@ -39,6 +40,17 @@ static void want_device(struct tn_read_item *item)
 		tn_block_set_residency(op->cache->registry, item->block, TN_TIER_DEVICE, TN_FILLING);
 }
 
+/*
+ * Whoever joins waits for the leader's device, and the leader for his. A prefetch may wait for one: nobody waits for it. A load that does not join
+ * reads the block itself.
+ */
+static bool shares_device(const struct tn_read_item *item, const struct tn_read_item *leader)
+{
+	const struct tn_read_item *other = leader->r->prefetch && leader->followers ? leader->followers : leader;
+
+	return (leader->r->prefetch && other == leader) || tn_pool_copier(other->r->op.pool) == tn_pool_copier(item->r->op.pool);
+}
+
 static bool may_trust(const struct tn_read_item *item, const struct tn_read_item *leader)
 {
 	return !tn_op_is_foreign(&leader->r->op) || leader->r->op.session == item->r->op.session;
@@ -51,7 +63,7 @@ static bool join(struct tn_read_item *item)
 
 	/* A leader that nobody wants any more may have been passed over already. */
 	if (!leader || leader->frozen || leader->nfollowers == TN_FOLLOWERS_MAX || !tn_read_wanted(leader) || leader->partial || item->partial || item->r->prefetch ||
-	    leader->r == item->r || !may_trust(item, leader))
+	    leader->r == item->r || !may_trust(item, leader) || !shares_device(item, leader))
 		return false;
 	item->state = TN_READ_FOLLOW;
 	item->next_follower = leader->followers;

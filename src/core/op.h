@@ -201,7 +201,7 @@ struct tn_read_item {
 struct tn_reading {
 	struct tn_op op;
 	bool prefetch;  /* into the memory tier, and nobody waits for it; else part of a struct tn_load_op */
-	bool from_device; /* it has something that the scheduler lets go: not all of it is copied, or comes from elsewhere */
+	uint32_t devices; /* bits: the drives that the scheduler lets its reads go to; 0: all of it is copied, or comes from elsewhere */
 	uint32_t good;	/* prefix, in blocks */
 	struct tn_key parent; /* of its first block, if another load brought that one, of the same prefix; else zero */
 	uint64_t deadline_ns, begin_ns;

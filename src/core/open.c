@@ -16,6 +16,7 @@
 #include "core/transfers.h"
 #include "core/workers.h"
 #include "drives/drives.h"
+#include "ring/executor.h"
 #include "tier/g1.h"
 
 #define USUAL_BLOCK_BYTES (64u << 10) /* for sizing tables before a space says how large its blocks are */
@@ -142,7 +143,7 @@ static bool on_may_write(void *arg, uint32_t device, uint64_t bytes)
 
 static void on_written(void *arg, uint32_t device, uint64_t bytes)
 {
-	tn_schedule_write_ended(((struct tn_recovery *)arg)->cache, device, bytes);
+	tn_schedule_ended(((struct tn_recovery *)arg)->cache, TN_IO_WRITE, device, bytes, true);
 }
 
 /* ---- parts -------------------------------------------------------------------------------------------------- */
@@ -166,7 +167,7 @@ static int open_workers(struct tn_cache *cache)
 
 	if (n == 0)
 		n = cpus >= 8 ? 4 : cpus >= 2 ? (uint32_t)cpus / 2 : 1;
-	if (tn_workers_create(n, 2 * cache->o.io_depth, cache->alloc, cache->io, &cache->workers))
+	if (tn_workers_create(n, tn_executor_jobs(cache->o.io_depth), cache->alloc, cache->io, &cache->workers))
 		return tn_error_last()->code;
 	cache->exec = tn_workers_exec(cache->workers);
 	return 0;
@@ -388,20 +389,10 @@ static int make_device(struct tn_cache *cache, struct tn_tier_base **out)
 		.bytes = cache->o.device_tier.bytes,
 		.seed = cache->o.seed,
 		.alloc = cache->alloc,
-		.log = &cache->log,
-		.clock = &cache->clock,
+		.copiers = &cache->copiers,
 	};
 
-	int rc = o.bytes ? tn_g1_create(&o, out) : 0;
-
-	if (rc || !o.bytes)
-		return rc;
-	rc = tn_pins_join(&cache->pins, o.driver); /* pages elsewhere get its blocks by way of bounce buffers */
-	if (rc) {
-		(*out)->ops->destroy(*out);
-		*out = NULL;
-	}
-	return rc;
+	return o.bytes ? tn_g1_create(&o, out) : 0;
 }
 
 static int make_disk(struct tn_cache *cache, struct tn_tier_base **out)
@@ -457,8 +448,6 @@ static int make_tiers(struct tn_cache *cache)
 
 static void destroy_tiers(struct tn_cache *cache)
 {
-	if (cache->row.tier[TN_TIER_DEVICE])
-		tn_pins_leave(&cache->pins, cache->o.device_tier.driver);
 	for_each_tier(t, &cache->row)
 		t->ops->destroy(t);
 }

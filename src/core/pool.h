@@ -45,4 +45,10 @@ struct tn_pool {
 	struct tn_stage_pool *stage; /* of a memory that is staged */
 };
 
+/* Who copies the bytes of an operation's pages (its pool, or NULL), and hence what it may wait for; NULL: they lie in host memory. */
+static inline struct tn_copier *tn_pool_copier(const struct tn_pool *pool)
+{
+	return pool ? pool->memory->mapping.copier : NULL;
+}
+
 #endif

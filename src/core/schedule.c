@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/trace.h"
+#include "core/budget.h"
 #include "core/core.h"
 #include "sched/slack.h"
 
@@ -101,7 +102,8 @@ static uint64_t backlog_of(struct tn_cache *cache)
 		const struct tn_shape *s = save->w.op.shape;
 		uint64_t left = for_disk(&save->w) * s->slot_bytes;
 
-		sum += left / s->layers * save->w.ready;
+		if (!tn_op_stands(&save->w.op))
+			sum += left / s->layers * save->w.ready;
 		if (save->held || left >= save->admitted_bytes)
 			continue;
 		tn_schedule_give_back(&save->w.op, save->admitted_bytes - left);
@@ -252,8 +254,8 @@ void tn_schedule_load(struct tn_reading *r)
 		devices |= 1u << d;
 		most = ++blocks[d] > most ? blocks[d] : most;
 	}
-	r->from_device = devices != 0;
-	r->op.cache->device_loads += r->from_device;
+	r->devices = devices;
+	r->op.cache->device_loads += devices != 0;
 	if (!s)
 		return;
 	r->sched = (struct tn_sched_load){
@@ -273,11 +275,14 @@ void tn_schedule_load(struct tn_reading *r)
 void tn_schedule_load_at(struct tn_reading *r)
 {
 	const struct tn_face_asked *asked = tn_face_asked(tn_op_region(&r->op), r->op.number);
+	bool waits = r->chunk < r->op.shape->chunks && !tn_op_stands(&r->op);
+	uint32_t layer, devices = waits ? r->devices : 0;
 	uint64_t since;
-	uint32_t layer;
 
 	if (!r->op.cache->schedule)
 		return;
+	if (r->sched.devices != devices)
+		tn_sched_load_waits(r->op.cache->schedule->sched, &r->sched, devices);
 	r->sched.priority = r->op.priority;
 	if (r->prefetch)
 		return;
@@ -300,10 +305,10 @@ void tn_schedule_load_issued(struct tn_reading *r, bool all)
 
 void tn_schedule_load_over(struct tn_reading *r)
 {
-	r->op.cache->device_loads -= r->from_device;
+	r->op.cache->device_loads -= r->devices != 0;
 	if (r->op.cache->schedule)
 		tn_sched_load_del(r->op.cache->schedule->sched, &r->sched, tn_now_ns(&r->op.cache->clock),
-				  r->from_device && !r->op.cancelled && r->good == r->op.n);
+				  r->devices && !r->op.cancelled && r->good == r->op.n);
 }
 
 struct tn_reading *tn_schedule_next(struct tn_cache *cache, uint64_t now)
@@ -335,12 +340,6 @@ bool tn_schedule_read(struct tn_read_item *item, uint32_t chunk, uint64_t bytes)
 			     item->device, bytes, tn_now_ns(&cache->clock));
 }
 
-void tn_schedule_read_ended(struct tn_cache *cache, uint32_t device, uint64_t bytes)
-{
-	if (cache->schedule)
-		tn_sched_read_done(cache->schedule->sched, device, bytes, tn_now_ns(&cache->clock));
-}
-
 static enum tn_sched_writer writer_of(const struct tn_writing *w)
 {
 	return w->save ? TN_SCHED_SAVES : TN_SCHED_OFFLOADS;
@@ -361,7 +360,7 @@ uint64_t tn_schedule_write_most(const struct tn_cache *cache, uint32_t device)
 
 void tn_schedule_write_waits(const struct tn_writing *w)
 {
-	if (w->op.cache->schedule)
+	if (w->op.cache->schedule && !tn_op_stands(&w->op))
 		tn_sched_write_waits(w->op.cache->schedule->sched, writer_of(w));
 }
 
@@ -371,8 +370,13 @@ bool tn_schedule_store_write(struct tn_cache *cache, uint32_t device, uint64_t b
 	       tn_sched_write(cache->schedule->sched, TN_SCHED_STORE, device, bytes, tn_now_ns(&cache->clock));
 }
 
-void tn_schedule_write_ended(struct tn_cache *cache, uint32_t device, uint64_t bytes)
+void tn_schedule_ended(struct tn_cache *cache, enum tn_io_op op, uint32_t device, uint64_t bytes, bool moved)
 {
-	if (cache->schedule)
-		tn_sched_write_done(cache->schedule->sched, device, bytes, tn_now_ns(&cache->clock));
+	struct tn_sched *s = cache->schedule ? cache->schedule->sched : NULL;
+	uint64_t now = tn_now_ns(&cache->clock);
+
+	if (s && !moved)
+		op == TN_IO_READ ? tn_sched_read_undo(s, device, bytes) : tn_sched_write_undo(s, device, bytes);
+	else if (s)
+		op == TN_IO_READ ? tn_sched_read_done(s, device, bytes, now) : tn_sched_write_done(s, device, bytes, now);
 }

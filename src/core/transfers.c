@@ -8,20 +8,19 @@
  * of one window: the executor sorts an IOCB by address, and a later layer of a load must not go before an earlier one.
  * The progress of reads is looked at while their IOCB runs, so that a late object does not keep its neighbours' news.
  *
- * IOCBs are shared by kind of user (sched/share.h), so that each gets some while others want more than there are.
+ * IOCBs are shared by whose memory the pages are in, and by kind of user (budget.h), so that each gets some while others want more than there are.
  */
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "core/budget.h"
 #include "core/core.h"
 #include "core/pool.h"
 #include "core/transfers.h"
 #include "ring/executor.h"
-#include "sched/share.h"
 
-#define DEPTH 64u
 #define OPEN 16u /* IOCBs that are being written */
 #define WINDOW_BYTES (32u << 20) /* of one load */
 #define READ_BYTES (256u << 20)	 /* of one IOCB: as many as fit, unless several executors share them (iocb_bytes); ... */
@@ -48,12 +47,11 @@ struct tn_transfers {
 	struct tn_ring *ring;
 	struct tn_executor *executor;
 	struct tn_direct *direct; /* between files and memory of devices; NULL: no bytes go so */
-	struct transfer at[DEPTH];
+	struct transfer at[TN_BUDGET_IOCBS];
 	uint32_t first, last; /* out, in the order of issue */
 	uint32_t taken;	      /* being written, or out */
 	uint32_t open[OPEN], nopen; /* being written */
-	struct tn_share share;	    /* of the IOCBs, by enum tn_transfer_user */
-	uint64_t out_bytes[TN_TRANSFER_USERS][2]; /* to or from devices; copied */
+	struct tn_budgets budgets;
 	/* Reads of this turn, by device: what the scheduler said may go, and what of that is counted already. */
 	uint64_t left[TN_DEVICES_MAX], granted[TN_DEVICES_MAX];
 	uint32_t asked; /* devices, as bits */
@@ -133,7 +131,7 @@ static int create_executor(struct tn_cache *cache)
 		.wake_arg = cache,
 		.observe = observe,
 		.observe_arg = cache,
-		.pins = &cache->pins,
+		.pins = &cache->copiers.pins,
 		.direct = cache->transfers->direct,
 	};
 	const struct tn_executor_files files = {.io = cache->io, .file = file, .engine = thread_engine, .engine_arg = cache};
@@ -214,8 +212,9 @@ int tn_transfers_create(struct tn_cache *cache)
 	cache->mappings[TN_MEMORY_OF_TIER] = cache->row.memory ? cache->row.memory->memory : NULL;
 	cache->mappings[TN_MEMORY_OF_G1] = cache->row.tier[TN_TIER_DEVICE] ? cache->row.tier[TN_TIER_DEVICE]->memory : NULL;
 	r->first = r->last = NONE;
-	tn_share_init(&r->share, DEPTH);
-	ro.memory.depth = DEPTH;
+	tn_budgets_init(&r->budgets, &cache->copiers);
+	cache->budgets = &r->budgets;
+	ro.memory.depth = TN_BUDGET_IOCBS;
 	ro.mappings = cache->mappings;
 	ro.nmappings = TN_MEMORIES_MAX;
 	ro.lists = (cache->o.max_ops + cache->offloads.n + TN_SESSIONS_MAX * TN_SESSION_OPS_MAX) * TN_LISTS;
@@ -227,7 +226,7 @@ int tn_transfers_create(struct tn_cache *cache)
 	if (rc == 0)
 		map_own(cache, true);
 	if (rc == 0 && cache->mappings[TN_MEMORY_OF_TIER])
-		rc = tn_pins_add(&cache->pins, &cache->tier_pin, cache->mappings[TN_MEMORY_OF_TIER]->range->address,
+		rc = tn_pins_add(&cache->copiers.pins, &cache->tier_pin, cache->mappings[TN_MEMORY_OF_TIER]->range->address,
 				 cache->mappings[TN_MEMORY_OF_TIER]->range->bytes / BUS_PAGE * BUS_PAGE);
 	return rc;
 }
@@ -238,7 +237,7 @@ void tn_transfers_destroy(struct tn_cache *cache)
 
 	if (!r)
 		return;
-	tn_pins_remove(&cache->pins, &cache->tier_pin);
+	tn_pins_remove(&cache->copiers.pins, &cache->tier_pin);
 	if (r->executor)
 		map_own(cache, false);
 	tn_direct_destroy(r->direct);
@@ -305,14 +304,41 @@ void tn_transfers_prepare(struct tn_op *op, const uint64_t *checks)
 
 /* ---- writing IOCBs ------------------------------------------------------------------------------------------ */
 
+/* The pages of a transfer are those that it copies to, or else its operation's. */
+static struct tn_budget *budget_of(const struct tn_transfer *t)
+{
+	return tn_budget_of(&t->op->cache->transfers->budgets, t->to ? t->to->pool : t->op->pool);
+}
+
+/* So many of the IOCB's objects have ended. Or they are not waited for any more: they wait for no drive, but for their device. */
+static void report_ended(struct tn_cache *cache, struct transfer *x, uint32_t ended, bool moved)
+{
+	uint64_t bytes;
+
+	if (ended <= x->told)
+		return;
+	bytes = (uint64_t)(ended - x->told) * x->object_bytes;
+	if (x->t.kind == TN_TRANSFER_READ)
+		tn_schedule_ended(cache, TN_IO_READ, x->t.device, bytes, moved);
+	else if (kinds[x->t.kind].op == TN_IOCB_WRITE)
+		tn_schedule_ended(cache, TN_IO_WRITE, x->t.device, bytes, moved);
+	x->told = ended;
+}
+
 void tn_transfers_turn(struct tn_cache *cache)
 {
-	tn_share_turn(&cache->transfers->share);
+	struct tn_transfers *r = cache->transfers;
+
+	if (!tn_budgets_turn(&r->budgets, tn_now_ns(&cache->clock)))
+		return;
+	for (uint32_t id = r->first; id != NONE; id = r->at[id].next)
+		if (budget_of(&r->at[id].t)->stands)
+			report_ended(cache, &r->at[id], r->at[id].count, false);
 }
 
 bool tn_transfers_again(struct tn_cache *cache)
 {
-	return tn_share_again(&cache->transfers->share);
+	return tn_budgets_again(&cache->transfers->budgets);
 }
 
 bool tn_transfers_may_read(struct tn_read_item *item, uint32_t chunk)
@@ -422,7 +448,7 @@ void tn_transfers_issue(struct tn_cache *cache)
 		issue(cache, r->nopen);
 	for (uint32_t d = 0; d < cache->ndevices; d++) {
 		if (r->granted[d]) /* there was no IOCB for it */
-			tn_schedule_read_ended(cache, d, r->granted[d]);
+			tn_schedule_ended(cache, TN_IO_READ, d, r->granted[d], false);
 		r->granted[d] = 0;
 	}
 	r->asked = 0;
@@ -436,9 +462,9 @@ static bool alike(const struct tn_transfer *a, const struct tn_transfer *b)
 }
 
 /* The bytes that are out of this user's, and as it. */
-static uint64_t *out_of(struct tn_transfers *r, const struct tn_transfer *t)
+static uint64_t *out_of(const struct tn_transfer *t)
 {
-	return &r->out_bytes[t->user][kinds[t->kind].op == TN_IOCB_COPY];
+	return &budget_of(t)->out_bytes[t->user][kinds[t->kind].op == TN_IOCB_COPY];
 }
 
 static bool writes(const struct tn_transfer *t)
@@ -461,22 +487,22 @@ static bool is_bounded(const struct tn_cache *cache, const struct tn_transfer *t
  */
 static bool may_take(struct tn_cache *cache, const struct tn_transfer *t)
 {
-	struct tn_transfers *r = cache->transfers;
-	bool loads = !tn_list_empty(&cache->loads);
+	struct tn_budget *b = budget_of(t);
+	bool loads = tn_loads_move(cache);
+	uint32_t depth = tn_budget_depth(t->to ? t->to->pool : t->op->pool), keep = 0;
 	uint64_t most = (uint64_t)cache->o.io_depth * (kinds[t->kind].op == TN_IOCB_COPY ? TN_CHUNK_BYTES : TN_IO_BYTES);
-	uint32_t keep = 0;
 
-	if (is_bounded(cache, t))
+	if (is_bounded(cache, t) || (b->stands && t->kind != TN_TRANSFER_WRITE_HEADER))
 		return false;
 	if (writes(t)) {
-		keep = loads ? DEPTH * 3 / 4 : DEPTH / 2;
-		if (t->kind != TN_TRANSFER_WRITE_HEADER && *out_of(r, t) > (loads ? most / 4 : most))
+		keep = loads ? depth * 3 / 4 : depth / 2;
+		if (t->kind != TN_TRANSFER_WRITE_HEADER && *out_of(t) > (loads ? most / 4 : most))
 			return false;
 	} else if (t->kind == TN_TRANSFER_IN || t->kind == TN_TRANSFER_IN_G1 || (t->kind == TN_TRANSFER_READ && !cache->schedule)) {
 		if (t->op->iocbs >= 2 && t->op->out_bytes >= WINDOW_BYTES)
 			return false;
 	}
-	return tn_share_may(&r->share, t->user, DEPTH - r->taken, keep);
+	return tn_share_may(&b->share, t->user, b->taken < depth ? depth - b->taken : 0, keep);
 }
 
 static uint32_t take(struct tn_cache *cache, const struct tn_transfer *t)
@@ -490,7 +516,8 @@ static uint32_t take(struct tn_cache *cache, const struct tn_transfer *t)
 		issue(cache, OPEN);
 	if (tn_ring_get_iocb(r->ring, r->ring->view.ioctxs, NULL, &id))
 		return NONE;
-	tn_share_took(&r->share, t->user);
+	tn_share_took(&budget_of(t)->share, t->user);
+	budget_of(t)->taken++;
 	r->taken++;
 	r->open[r->nopen++] = id;
 	r->at[id] = (struct transfer){.t = *t, .object_bytes = t->op->shape->padded_bytes};
@@ -576,7 +603,7 @@ bool tn_transfer_add(const struct tn_transfer *t)
 	x->count += t->count;
 	x->bytes += bytes;
 	t->op->out_bytes += bytes;
-	*out_of(r, t) += bytes;
+	*out_of(t) += bytes;
 	return true;
 }
 
@@ -623,19 +650,6 @@ static bool is_read(const struct transfer *x)
 	return x->t.kind == TN_TRANSFER_READ || x->t.kind == TN_TRANSFER_IN || x->t.kind == TN_TRANSFER_IN_G1;
 }
 
-static void report_ended(struct tn_cache *cache, struct transfer *x, uint32_t ended)
-{
-	uint64_t bytes = (uint64_t)(ended - x->told) * x->object_bytes;
-
-	if (bytes == 0)
-		return;
-	if (x->t.kind == TN_TRANSFER_READ)
-		tn_schedule_read_ended(cache, x->t.device, bytes);
-	else if (kinds[x->t.kind].op == TN_IOCB_WRITE)
-		tn_schedule_write_ended(cache, x->t.device, bytes);
-	x->told = ended;
-}
-
 /* The IOCB is through: it leaves the list of those that are out, and what it took of the scheduler's and its user's bytes is free. */
 static void unlink_iocb(struct tn_cache *cache, uint32_t id, uint32_t before)
 {
@@ -648,9 +662,9 @@ static void unlink_iocb(struct tn_cache *cache, uint32_t id, uint32_t before)
 		r->at[before].next = x->next;
 	if (r->last == id)
 		r->last = before;
-	report_ended(cache, x, x->count);
+	report_ended(cache, x, x->count, true);
 	x->t.op->out_bytes -= x->bytes;
-	*out_of(r, &x->t) -= x->bytes;
+	*out_of(&x->t) -= x->bytes;
 }
 
 /* All of its parts were told. */
@@ -661,7 +675,8 @@ static void put_iocb(struct tn_transfers *r, uint32_t id)
 	x->t.op->iocbs--;
 	x->t.op->inflight--;
 	r->taken--;
-	tn_share_gave(&r->share, x->t.user);
+	budget_of(&x->t)->taken--;
+	tn_share_gave(&budget_of(&x->t)->share, x->t.user);
 	tn_ring_put(r->ring, &id, 1);
 }
 
@@ -706,7 +721,7 @@ static bool visit(struct tn_transfer_walk *w, uint32_t id)
 		return true;
 	}
 	w->before = id;
-	report_ended(w->cache, x, ended);
+	report_ended(w->cache, x, ended, true);
 	if (!is_read(x) || ended <= x->seen || (ended - x->seen) * LOOKS < x->count)
 		return false;
 	x->seen = ended;
@@ -752,7 +767,9 @@ bool tn_transfers_step(struct tn_cache *cache)
 
 uint64_t tn_transfers_due(const struct tn_cache *cache, uint64_t now_ns)
 {
-	return tn_executor_due(cache->transfers->executor, now_ns);
+	uint64_t due = tn_executor_due(cache->transfers->executor, now_ns);
+
+	return due < cache->transfers->budgets.stands_ns ? due : cache->transfers->budgets.stands_ns;
 }
 
 void tn_transfers_cancel(const struct tn_op *op)

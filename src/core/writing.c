@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/trace.h"
+#include "core/budget.h"
 #include "core/core.h"
 #include "core/g1.h"
 #include "core/transfers.h"
@@ -337,7 +338,7 @@ static uint64_t request_bytes(const struct tn_write_item *item)
 
 	if (tn_item_reach(item) != TN_REACH_DEVICE)
 		return COPY_BYTES;
-	if (!tn_list_empty(&w->op.cache->loads))
+	if (tn_loads_move(w->op.cache))
 		return chunk_bytes(s);
 	most = tn_schedule_write_most(w->op.cache, item->device);
 	most = most < TN_IO_BYTES ? most : TN_IO_BYTES;

@@ -2,8 +2,8 @@
 /* See copier.h. */
 #include "device/copier.h"
 
+#include <assert.h>
 #include <errno.h>
-#include <pthread.h>
 
 #include "base/error.h"
 
@@ -23,11 +23,10 @@ struct stream {
 struct tn_copier {
 	const struct tn_device_driver *driver;
 	uint32_t device;
-	const struct tn_alloc *alloc;
-	const struct tn_log *log;
-	const struct tn_clock *clock;
+	struct tn_copiers *all;
+	uint32_t number, users;
 	uint32_t lost; /* shared */
-	bool sums;
+	bool sums;     /* shared */
 	struct stream at[WAYS][STREAMS]; /* by enum tn_device_way */
 };
 
@@ -48,47 +47,120 @@ static void unmake(const struct tn_copier *c, struct stream *s)
 	s->stream = NULL;
 }
 
-int tn_copier_create(const struct tn_device_driver *driver, uint32_t device, bool sums, const struct tn_alloc *alloc, const struct tn_log *log,
-		     const struct tn_clock *clock, struct tn_copier **out)
+/* ---- one for each device ------------------------------------------------------------------------------------- */
+
+void tn_copiers_init(struct tn_copiers *all, const struct tn_alloc *alloc, const struct tn_log *log, const struct tn_clock *clock)
 {
-	struct tn_copier *c = tn_get(alloc, sizeof(*c));
-	int rc = c ? 0 : -ENOMEM;
-
-	if (!c)
-		return tn_fail(-ENOMEM, "driver %s: no memory for streams", driver->ops->name);
-	*c = (struct tn_copier){.driver = driver, .device = device, .alloc = alloc, .log = log, .clock = clock, .sums = sums};
-	for (uint32_t i = 0; i < WAYS * STREAMS; i++) {
-		struct stream *s = &c->at[i / STREAMS][i % STREAMS];
-
-		pthread_mutex_init(&s->lock, NULL);
-		s->piece = tn_get(alloc, tn_array_bytes(TN_COPIER_PIECES, sizeof(*s->piece)));
-		rc = rc ? rc : s->piece ? make(c, s) : -ENOMEM;
-	}
-	if (rc) {
-		tn_copier_destroy(c);
-		return tn_fail(rc, "driver %s makes no stream of device %u (error %d)", driver->ops->name, device, rc);
-	}
-	*out = c;
-	return 0;
+	*all = (struct tn_copiers){.alloc = alloc, .log = log, .clock = clock};
+	tn_pins_init(&all->pins);
+	pthread_mutex_init(&all->lock, NULL);
 }
 
-void tn_copier_destroy(struct tn_copier *c)
+void tn_copiers_fini(struct tn_copiers *all)
 {
-	if (!c)
-		return;
+	assert(all->n == 0);
+	tn_pins_fini(&all->pins);
+	pthread_mutex_destroy(&all->lock);
+}
+
+static void destroy(struct tn_copier *c)
+{
+	const struct tn_alloc *alloc = c->all->alloc;
+
 	for (uint32_t i = 0; i < WAYS * STREAMS; i++) {
 		struct stream *s = &c->at[i / STREAMS][i % STREAMS];
 
 		unmake(c, s);
-		tn_put(c->alloc, s->piece, tn_array_bytes(TN_COPIER_PIECES, sizeof(*s->piece)));
+		tn_put(alloc, s->piece, tn_array_bytes(TN_COPIER_PIECES, sizeof(*s->piece)));
 		pthread_mutex_destroy(&s->lock);
 	}
-	tn_put(c->alloc, c, sizeof(*c));
+	tn_put(alloc, c, sizeof(*c));
 }
 
-bool tn_copier_same(const struct tn_copier *a, const struct tn_copier *b)
+static int create(struct tn_copiers *all, const struct tn_device_driver *driver, uint32_t device, uint32_t number, struct tn_copier **out)
 {
-	return a->driver == b->driver && a->device == b->device;
+	struct tn_copier *c = tn_get(all->alloc, sizeof(*c));
+	int rc = 0;
+
+	if (!c)
+		return tn_fail(-ENOMEM, "driver %s: no memory for streams", driver->ops->name);
+	*c = (struct tn_copier){.driver = driver, .device = device, .all = all, .number = number};
+	for (uint32_t i = 0; i < WAYS * STREAMS; i++) {
+		struct stream *s = &c->at[i / STREAMS][i % STREAMS];
+
+		pthread_mutex_init(&s->lock, NULL);
+		s->piece = tn_get(all->alloc, tn_array_bytes(TN_COPIER_PIECES, sizeof(*s->piece)));
+		rc = rc ? rc : s->piece ? make(c, s) : -ENOMEM;
+	}
+	if (rc)
+		tn_fail(rc, "driver %s makes no stream of device %u (error %d)", driver->ops->name, device, rc);
+	rc = rc ? rc : tn_pins_join(&all->pins, driver);
+	if (rc)
+		destroy(c);
+	else
+		*out = c;
+	return rc;
+}
+
+int tn_copiers_join(struct tn_copiers *all, const struct tn_device_driver *driver, uint32_t device, bool sums, struct tn_copier **out)
+{
+	uint32_t at = 0, empty = 0;
+	int rc = 0;
+
+	pthread_mutex_lock(&all->lock);
+	while (at < TN_COPIERS_MAX && !(all->at[at] && all->at[at]->driver == driver && all->at[at]->device == device))
+		at++;
+	while (empty < TN_COPIERS_MAX && all->at[empty])
+		empty++;
+	if (at == TN_COPIERS_MAX && empty == TN_COPIERS_MAX) {
+		rc = tn_fail(-ENOSPC, "driver %s: %u devices have memories already, the most there can be", driver->ops->name, TN_COPIERS_MAX);
+	} else if (at == TN_COPIERS_MAX) {
+		at = empty;
+		rc = create(all, driver, device, at, &all->at[at]);
+		__atomic_store_n(&all->n, all->n + (rc == 0), __ATOMIC_RELAXED);
+	}
+	if (rc == 0) {
+		all->at[at]->users++;
+		if (sums)
+			__atomic_store_n(&all->at[at]->sums, true, __ATOMIC_RELAXED);
+		*out = all->at[at];
+	}
+	pthread_mutex_unlock(&all->lock);
+	return rc;
+}
+
+void tn_copiers_leave(struct tn_copiers *all, struct tn_copier *c)
+{
+	pthread_mutex_lock(&all->lock);
+	if (--c->users == 0) {
+		all->at[c->number] = NULL;
+		__atomic_store_n(&all->n, all->n - 1, __ATOMIC_RELAXED);
+		tn_pins_leave(&all->pins, c->driver);
+		destroy(c);
+	}
+	pthread_mutex_unlock(&all->lock);
+}
+
+bool tn_copiers_stand(const struct tn_copiers *all, uint32_t number, uint64_t now_ns, uint64_t *due_ns)
+{
+	const struct tn_copier_moves *m = &all->moves[number];
+	uint64_t stands_ns = __atomic_load_n(&m->since_ns, __ATOMIC_RELAXED) + TN_COPIER_STANDS_NS;
+	bool any = __atomic_load_n(&m->under_way, __ATOMIC_RELAXED);
+
+	*due_ns = any && now_ns < stands_ns ? stands_ns : TN_FOREVER;
+	return any && now_ns >= stands_ns;
+}
+
+uint32_t tn_copier_number(const struct tn_copier *c)
+{
+	return c->number;
+}
+
+uint32_t tn_copier_share(const struct tn_copier *c, uint32_t all)
+{
+	uint32_t share = all / (__atomic_load_n(&c->all->n, __ATOMIC_RELAXED) + 1);
+
+	return share ? share : 1;
 }
 
 bool tn_copier_lost(const struct tn_copier *copier)
@@ -98,8 +170,20 @@ bool tn_copier_lost(const struct tn_copier *copier)
 
 bool tn_copier_sums(const struct tn_copier *c)
 {
-	return c->sums;
+	return __atomic_load_n(&c->sums, __ATOMIC_RELAXED);
 }
+
+/* One copying more is under way, or less. */
+static void moves(const struct tn_copier *c, int32_t copyings)
+{
+	struct tn_copier_moves *m = &c->all->moves[c->number];
+
+	if (copyings < 0 || __atomic_load_n(&m->under_way, __ATOMIC_RELAXED) == 0)
+		__atomic_store_n(&m->since_ns, tn_now_ns(c->all->clock), __ATOMIC_RELAXED);
+	__atomic_fetch_add(&m->under_way, (uint32_t)copyings, __ATOMIC_RELAXED);
+}
+
+/* ---- copyings -------------------------------------------------------------------------------------------------- */
 
 void tn_copying_begin(struct tn_copying *c, struct tn_copier *copier, enum tn_device_way way)
 {
@@ -194,6 +278,7 @@ void tn_copying_go(struct tn_copying *c)
 
 	call(c, s);
 	__atomic_store_n(&s->under_way, s->under_way + 1, __ATOMIC_RELAXED);
+	moves(c->copier, 1);
 	pthread_mutex_unlock(&s->lock);
 }
 
@@ -204,13 +289,13 @@ static void log_failure(const struct tn_copying *c, struct stream *s, int error)
 	} ways[WAYS] = {{"from memory", "they are not saved"}, {"to memory", "they are not loaded"}, {"within memory", "they stay where they are"}};
 	const struct tn_copier *copier = c->copier;
 
-	if (!tn_log_may(&s->lines, copier->log, tn_now_ns(copier->clock)))
+	if (!tn_log_may(&s->lines, copier->all->log, tn_now_ns(copier->all->clock)))
 		return;
 	if (c->sum)
-		tn_log(copier->log, TN_LOG_WARN, "driver %s did not sum %llu bytes in memory of its device %u (error %d): they are neither loaded nor saved",
+		tn_log(copier->all->log, TN_LOG_WARN, "driver %s did not sum %llu bytes in memory of its device %u (error %d): they are neither loaded nor saved",
 		       copier->driver->ops->name, (unsigned long long)c->bytes, copier->device, error);
 	else
-		tn_log(copier->log, TN_LOG_WARN, "driver %s did not copy %llu bytes %s of its device %u (error %d): %s",
+		tn_log(copier->all->log, TN_LOG_WARN, "driver %s did not copy %llu bytes %s of its device %u (error %d): %s",
 		       copier->driver->ops->name, (unsigned long long)c->bytes, ways[c->way].where, copier->device, error, ways[c->way].what);
 }
 
@@ -233,6 +318,7 @@ bool tn_copying_over(struct tn_copying *c, int *rc)
 	}
 	*rc = c->error ? c->error : *rc;
 	__atomic_store_n(&s->under_way, s->under_way - 1, __ATOMIC_RELAXED);
+	moves(c->copier, -1);
 	if (*rc == -ENODEV)
 		__atomic_store_n(&c->copier->lost, 1, __ATOMIC_RELAXED);
 	if (*rc && !has_no_place(c, *rc)) {

@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A copier: who moves bytes between host memory and the memory of a device, and within it. It has some streams of the driver's per way, for all threads.
+ * A copier: who moves bytes between host memory and the memory of a device, and within it. It has some streams of the driver's per way, for all threads. A
+ * cache has one for each device, and the device's memories share it.
  *
- * A copy that fails costs its stream: it takes no more copies, and is made anew once all that it has are over. Any thread.
+ * A copy that fails costs its stream: it takes no more copies, and is made anew once all that it has are over.
+ *
+ * A device may stand still for as long as it likes. So whoever has something that work of all devices and of host memory needs gives each device a share of
+ * it (tn_copier_share), which leaves as much to host memory; and whoever counts what is under way leaves out a device that stands (tn_copiers_stand).
+ * Any thread.
  */
 #ifndef TN_DEVICE_COPIER_H
 #define TN_DEVICE_COPIER_H
@@ -14,10 +19,28 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "device/pins.h"
 
 #define TN_COPIER_PIECES 4096u /* that the driver is asked to copy at once, at most */
+#define TN_COPIERS_MAX 15u     /* devices of a cache */
+#define TN_COPIER_STANDS_NS 100000000ull /* a device whose copies all take longer stands: many times what one takes */
 
 struct tn_copier;
+
+/* The copiers of a cache, by number, and what host memory they reach: each driver has all of it pinned. */
+struct tn_copiers {
+	struct tn_pins pins;
+	const struct tn_alloc *alloc;
+	const struct tn_log *log;
+	const struct tn_clock *clock;
+	pthread_mutex_t lock; /* held while one is made or goes, which may take a driver long */
+	struct tn_copier *at[TN_COPIERS_MAX];
+	uint32_t n; /* shared */
+	struct tn_copier_moves {
+		uint32_t under_way; /* shared: copyings, ... */
+		uint64_t since_ns;  /* ... and when the last one ended, or the first one began */
+	} moves[TN_COPIERS_MAX];
+};
 
 /* Some copies, or checksums, that are over together. */
 struct tn_copying {
@@ -31,16 +54,23 @@ struct tn_copying {
 	uint32_t nsums;
 };
 
-/* sums: checksums will be wanted, and the driver has them. 0 and *out; -ENOMEM; or the driver's error. The driver, the log and the clock outlive it. */
-int tn_copier_create(const struct tn_device_driver *driver, uint32_t device, bool sums, const struct tn_alloc *alloc, const struct tn_log *log,
-		     const struct tn_clock *clock, struct tn_copier **out);
-/* Nothing is under way. NULL-safe. */
-void tn_copier_destroy(struct tn_copier *copier);
+/* All arguments outlive them. */
+void tn_copiers_init(struct tn_copiers *copiers, const struct tn_alloc *alloc, const struct tn_log *log, const struct tn_clock *clock);
+/* There is none, and nothing is added to the pins. */
+void tn_copiers_fini(struct tn_copiers *copiers);
+/* The device's copier, once for each leave. sums: checksums will be wanted, and the driver has them. 0 and *out; -ENOMEM; -ENOSPC: TN_COPIERS_MAX devices have one; or the driver's error. */
+int tn_copiers_join(struct tn_copiers *copiers, const struct tn_device_driver *driver, uint32_t device, bool sums, struct tn_copier **out);
+/* With the last leave nothing is under way. */
+void tn_copiers_leave(struct tn_copiers *copiers, struct tn_copier *copier);
+/* Whether copies of the device with this number are under way, and none has ended for TN_COPIER_STANDS_NS; *due_ns: when that would be so, or TN_FOREVER. */
+bool tn_copiers_stand(const struct tn_copiers *copiers, uint32_t number, uint64_t now_ns, uint64_t *due_ns);
+/* Below TN_COPIERS_MAX, for as long as it has it. */
+uint32_t tn_copier_number(const struct tn_copier *copier);
+/* How many of `all` equal things its device may have at once: as many as each of the others, and as host memory; at least one. */
+uint32_t tn_copier_share(const struct tn_copier *copier, uint32_t all);
 /* Whether it takes checksums. */
 bool tn_copier_sums(const struct tn_copier *copier);
 
-/* Whether both are of one device of one driver. */
-bool tn_copier_same(const struct tn_copier *a, const struct tn_copier *b);
 /* Whether a copy has failed because the device is lost (-ENODEV). */
 bool tn_copier_lost(const struct tn_copier *copier);
 

@@ -22,7 +22,7 @@ struct world {
 	const struct tn_device_driver *driver;
 	struct tn_memory_range range;
 	unsigned char *memory, *host, *bytes; /* the device's; pinned; the memory as the device sees it */
-	struct tn_pins pins;
+	struct tn_copiers copiers;
 	struct tn_pin pin;
 	struct tn_log log;
 	struct tn_copier *copier;
@@ -48,20 +48,18 @@ static void up(struct world *w)
 	w->range = (struct tn_memory_range){.address = w->memory, .bytes = BYTES};
 	assert_int_equal(tn_device_register(w->driver, &w->range, 1), 0);
 	w->host = map();
-	tn_pins_init(&w->pins);
-	assert_int_equal(tn_pins_add(&w->pins, &w->pin, w->host, BYTES), 0);
-	assert_int_equal(tn_pins_join(&w->pins, w->driver), 0);
-	assert_int_equal(tn_copier_create(w->driver, 0, false, &tn_alloc_system, &w->log, &tn_clock_system, &w->copier), 0);
+	tn_copiers_init(&w->copiers, &tn_alloc_system, &w->log, &tn_clock_system);
+	assert_int_equal(tn_pins_add(&w->copiers.pins, &w->pin, w->host, BYTES), 0);
+	assert_int_equal(tn_copiers_join(&w->copiers, w->driver, 0, false, &w->copier), 0);
 	for (uint32_t i = 0; i < PIECES; i++)
 		w->piece[i] = (struct iovec){w->memory + 2 * (size_t)i * PIECE, PIECE};
 }
 
 static void down(struct world *w)
 {
-	tn_copier_destroy(w->copier);
-	tn_pins_leave(&w->pins, w->driver);
-	tn_pins_remove(&w->pins, &w->pin);
-	tn_pins_fini(&w->pins);
+	tn_copiers_leave(&w->copiers, w->copier);
+	tn_pins_remove(&w->copiers.pins, &w->pin);
+	tn_copiers_fini(&w->copiers);
 	w->driver->ops->unregister_range(w->driver, &w->range);
 	munmap(w->host, BYTES);
 	tn_soft_device_destroy(w->device);
@@ -156,18 +154,18 @@ static void all_drivers_have_all_memory_pinned(void **state)
 
 	up(&w);
 	assert_int_equal(tn_soft_device_create(&o, &other), 0);
-	assert_int_equal(tn_pins_join(&w.pins, tn_soft_device_driver(other)), 0);
-	assert_int_equal(tn_pins_add(&w.pins, &pin, more, BYTES), 0);
-	assert_int_equal(tn_pins_join(&w.pins, w.driver), 0); /* twice */
-	tn_pins_leave(&w.pins, w.driver);
-	tn_pins_leave(&w.pins, tn_soft_device_driver(other));
+	assert_int_equal(tn_pins_join(&w.copiers.pins, tn_soft_device_driver(other)), 0);
+	assert_int_equal(tn_pins_add(&w.copiers.pins, &pin, more, BYTES), 0);
+	assert_int_equal(tn_pins_join(&w.copiers.pins, w.driver), 0); /* twice */
+	tn_pins_leave(&w.copiers.pins, w.driver);
+	tn_pins_leave(&w.copiers.pins, tn_soft_device_driver(other));
 	tn_soft_device_destroy(other); /* it asserts that nothing of it is left pinned */
-	tn_pins_remove(&w.pins, &pin);
-	tn_pins_remove(&w.pins, &pin); /* nothing happens */
+	tn_pins_remove(&w.copiers.pins, &pin);
+	tn_pins_remove(&w.copiers.pins, &pin); /* nothing happens */
 	munmap(more, BYTES);
 	/* A driver that refuses one of two leaves none. */
-	assert_int_equal(tn_pins_add(&w.pins, &pin, w.host + 1, BYTES - 1), -EINVAL);
-	tn_pins_remove(&w.pins, &pin);
+	assert_int_equal(tn_pins_add(&w.copiers.pins, &pin, w.host + 1, BYTES - 1), -EINVAL);
+	tn_pins_remove(&w.copiers.pins, &pin);
 	down(&w);
 }
 

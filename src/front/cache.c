@@ -183,8 +183,8 @@ void tn_cache_free(struct tn_cache *cache)
 	tn_front_destroy(cache);
 	tn_session_destroy(cache->own);
 	for (uint32_t i = 0; i < 2; i++)
-		tn_pins_remove(&cache->pins, &cache->word_pins[i]);
-	tn_pins_fini(&cache->pins);
+		tn_pins_remove(&cache->copiers.pins, &cache->word_pins[i]);
+	tn_copiers_fini(&cache->copiers);
 	if (cache->region.base)
 		tn_region_destroy(&cache->region, a);
 	tn_put(a, cache->dir_paths, TN_DEVICES_MAX * (sizeof(char *) + PATH_BYTES));
@@ -206,7 +206,7 @@ static int add_words(struct tn_cache *cache)
 	for (uint32_t i = 0; i < 2 && rc == 0; i++) {
 		struct tn_region_pages pages = tn_region_pages(&cache->region, table[i]);
 
-		rc = tn_pins_add(&cache->pins, &cache->word_pins[i], pages.first, pages.bytes);
+		rc = tn_pins_add(&cache->copiers.pins, &cache->word_pins[i], pages.first, pages.bytes);
 	}
 	return rc;
 }
@@ -264,7 +264,7 @@ int tn_cache_create(const struct tn_cache_opts *opts, struct tn_cache **out)
 	cache->log = (struct tn_log){o.log, o.log_arg, o.log_level};
 	cache->messages = (struct tn_messages){.opener = getpid(), .opener_mark = tn_process_mark(), .cache = cache};
 	pthread_mutex_init(&cache->lock, NULL);
-	tn_pins_init(&cache->pins);
+	tn_copiers_init(&cache->copiers, a, &cache->log, &cache->clock);
 	tn_list_init(&cache->memories);
 	tn_list_init(&cache->loads);
 	tn_list_init(&cache->saves);

@@ -106,10 +106,8 @@ static void leave_device(struct tn_memory *m)
 {
 	if (!m->driver)
 		return;
-	if (m->mapping.copier) {
-		tn_copier_destroy(m->mapping.copier);
-		tn_pins_leave(&m->cache->pins, m->driver);
-	}
+	if (m->mapping.copier)
+		tn_copiers_leave(&m->cache->copiers, m->mapping.copier);
 	for (uint32_t i = 0; i < m->mapping.nranges; i++)
 		m->driver->ops->unregister_range(m->driver, &(struct tn_memory_range){.address = m->range[i].address, .bytes = m->range[i].bytes,
 										      .device = m->device});
@@ -118,18 +116,10 @@ static void leave_device(struct tn_memory *m)
 /* Executors have the driver copy its bytes. */
 static int take_to_executors(struct tn_memory *m)
 {
-	struct tn_cache *cache = m->cache;
-	struct tn_copier *copier = NULL;
 	bool sums;
-	int rc = tn_transfers_open_direct(cache, m->driver, m->device, &sums);
+	int rc = tn_transfers_open_direct(m->cache, m->driver, m->device, &sums);
 
-	rc = rc ? rc : tn_copier_create(m->driver, m->device, sums, cache->alloc, &cache->log, &cache->clock, &copier);
-	rc = rc ? rc : tn_pins_join(&cache->pins, m->driver);
-	if (rc)
-		tn_copier_destroy(copier);
-	else
-		m->mapping.copier = copier;
-	return rc;
+	return rc ? rc : tn_copiers_join(&m->cache->copiers, m->driver, m->device, sums, &m->mapping.copier);
 }
 
 /* What was done is undone by leave_device, also after an error. */

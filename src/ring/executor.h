@@ -20,8 +20,8 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/exec.h"
+#include "device/copier.h"
 #include "device/direct.h"
-#include "device/pins.h"
 #include "io/io.h"
 #include "ring/ring.h"
 
@@ -93,6 +93,12 @@ struct tn_executor_stats {
 };
 
 struct tn_executor;
+
+/* Most jobs that are posted to the exec and not done, of an executor of this depth: two per request; two for each device's memory and for host memory at least. */
+static inline uint32_t tn_executor_jobs(uint32_t depth)
+{
+	return depth > TN_COPIERS_MAX ? 2 * depth : 2 * (TN_COPIERS_MAX + 1);
+}
 
 /* 0 and *out; -EINVAL: options; -ENOMEM; or the error of stat, lend, adopt, or of an engine's create. */
 int tn_executor_files_create(const struct tn_executor_opts *opts, const struct tn_executor_files *files, struct tn_executor **out);

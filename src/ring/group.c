@@ -46,11 +46,13 @@ static bool take_bounce(struct tn_lane *lane, struct tn_lane_group *g, uint64_t 
 	for (uint32_t i = 0; i < lane->nbounces; i++) {
 		struct tn_lane_bounces *b = &lane->bounces[i];
 
-		if (b->bytes_each >= bytes && b->nfree > 0) {
-			g->bounce = b->memory + b->bytes_each * b->free[--b->nfree];
-			g->bounce_class = i;
-			return true;
-		}
+		if (b->bytes_each < bytes || b->nfree == 0 || !tn_lane_may_bounce(lane, g->copier, i))
+			continue;
+		g->bounce = b->memory + b->bytes_each * b->free[--b->nfree];
+		g->bounce_class = i;
+		if (g->copier)
+			lane->held[tn_copier_number(g->copier)].bounces[i]++;
+		return true;
 	}
 	return false;
 }
@@ -69,6 +71,8 @@ static void give_bounce(struct tn_lane *lane, struct tn_lane_group *g)
 
 	b->free[b->nfree++] = (uint32_t)((size_t)(g->bounce - b->memory) / b->bytes_each);
 	g->bounce = NULL;
+	if (g->copier)
+		lane->held[tn_copier_number(g->copier)].bounces[g->bounce_class]--;
 }
 
 /* ---- gathering ------------------------------------------------------------------------------------------ */
@@ -96,7 +100,7 @@ static bool fits(struct tn_lane *lane, const struct tn_lane_group *g, struct tn_
 		return false;
 	if (!g->bounce && g->iovs + iovs > TN_LANE_IOVS_MERGED)
 		return false;
-	if (run->memory->copier != g->member[0].run->memory->copier) /* a driver is called once for all of a group */
+	if (run->copier != g->copier) /* a driver is called once for all of a group */
 		return false;
 	return tn_lane_check(lane, run, at) == 0 && tn_lane_is_direct(lane, run, at, g->scratch) == !g->bounce;
 }
@@ -147,7 +151,7 @@ static void extend(struct tn_lane *lane, struct tn_lane_group *g, struct tn_lane
 /* Adds what the same IOCB copies or checks next. */
 static void extend_copies(struct tn_lane *lane, struct tn_lane_group *g, struct tn_lane_run *run)
 {
-	uint64_t most = run->memory->copier || run->source_memory->copier ? DEVICE_COPY_BYTES : COPY_BYTES;
+	uint64_t most = run->copier ? DEVICE_COPY_BYTES : COPY_BYTES;
 	uint64_t room = g->bounce ? lane->bounces[g->bounce_class].bytes_each : UINT64_MAX;
 
 	for (uint32_t at = run->cursor; at < run->cb.count && g->members < TN_LANE_MEMBERS_MAX && g->bytes < most; at++) {
@@ -163,6 +167,8 @@ static void group_free(struct tn_lane *lane, struct tn_lane_group *g)
 {
 	if (g->bounce)
 		give_bounce(lane, g);
+	if (g->copier)
+		lane->held[tn_copier_number(g->copier)].groups--;
 	g->next = lane->free_groups;
 	lane->free_groups = g;
 	lane->busy_groups--;
@@ -186,8 +192,7 @@ static bool needs_job(const struct tn_lane_group *g)
 /* What it takes to transfer, copy or check the run's next IOCTX: 0; -EAGAIN: something is not free; or what is wrong. */
 static int make_ready(struct tn_lane *lane, struct tn_lane_group *g, const struct tn_lane_run *run, bool copies)
 {
-	uint32_t padded = run->list->shape->padded_bytes;
-	uint64_t bytes = padded < TN_LANE_BOUNCE_BYTES ? TN_LANE_BOUNCE_BYTES : padded;
+	uint64_t bytes = tn_lane_bounce_bytes(run->list->shape->padded_bytes);
 
 	if (!copies && (!lane->free_pieces || lane->filled.first))
 		return -EAGAIN;
@@ -225,6 +230,7 @@ bool tn_lane_group_start(struct tn_lane *lane, struct tn_lane_run *run, uint64_t
 	g->bytes = g->next_byte = 0;
 	g->status = 0;
 	g->op = (uint8_t)run->cb.op;
+	g->copier = run->copier;
 	err = tn_lane_check(lane, run, at);
 	if (!err)
 		err = make_ready(lane, g, run, copies);
@@ -239,6 +245,8 @@ bool tn_lane_group_start(struct tn_lane *lane, struct tn_lane_run *run, uint64_t
 	lane->free_groups = g->next;
 	lane->busy_groups++;
 	lane->copying += copies;
+	if (g->copier)
+		lane->held[tn_copier_number(g->copier)].groups++;
 	g->place = run->order[at].place;
 	add_member(lane, g, run, at);
 	if (copies) {

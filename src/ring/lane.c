@@ -62,7 +62,7 @@ int tn_lane_create(const struct tn_lane_opts *opts, struct tn_lane **out)
 	c->o = *opts;
 	c->nruns = v->depth;
 	c->ioctxs = v->ioctxs;
-	c->ngroups = 2 * opts->depth;
+	c->ngroups = tn_executor_jobs(opts->depth);
 	for (uint32_t i = 0; i < opts->ndevices; i++)
 		c->device[i].align = opts->transport->align[i];
 	c->runs = tn_get(a, tn_array_bytes(c->nruns, sizeof(*c->runs)));
@@ -255,9 +255,11 @@ uint64_t tn_lane_due(const struct tn_lane *lane, uint64_t now_ns)
 {
 	if (lane->moving.first)
 		return now_ns + MOVE_POLL_NS;
-	for (uint32_t i = 0; i < lane->nruns && lane->used_runs > 0; i++)
+	for (uint32_t i = 0, seen = 0; i < lane->nruns && seen < lane->used_runs; i++) {
+		seen += lane->runs[i].used;
 		if (lane->runs[i].used && !lane->runs[i].started)
 			return now_ns + EVENT_POLL_NS;
+	}
 	return TN_FOREVER;
 }
 

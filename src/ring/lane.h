@@ -133,6 +133,7 @@ struct tn_lane_run {
 	const struct tn_ring_list *source; /* where checksums belong to, and the bytes of a COPY come from; else the list */
 	const struct tn_mapping *memory;	/* the list's, ... */
 	const struct tn_mapping *source_memory; /* ... and the source's */
+	struct tn_copier *copier; /* of the device that has one of the two; NULL: of none */
 	int32_t *statuses;
 	uint64_t *sums;
 	struct tn_lane_sorted *order; /* cb.count entries */
@@ -171,6 +172,7 @@ struct tn_lane_group {
 	int status;
 	unsigned char *bounce;
 	uint32_t bounce_class;
+	struct tn_copier *copier; /* whose device's share it is of; or NULL */
 	struct iovec *scratch;	   /* of the lane's thread; of the job while no request is out */
 	struct iovec *job_scratch; /* of the job */
 	struct tn_copying copying; /* a driver's, before the job or after it */
@@ -207,6 +209,11 @@ struct tn_lane_bounces {
 	uint32_t free[TN_LANE_BOUNCES], nfree;
 };
 
+/* What groups of a device's memory have: no more than the device's share (device/copier.h). */
+struct tn_lane_held {
+	uint32_t groups, bounces[TN_LANE_BOUNCE_CLASSES];
+};
+
 /* Whose turn it is. */
 struct tn_lane_turns {
 	uint64_t *served; /* by list: when it last had its turn */
@@ -231,6 +238,7 @@ struct tn_lane {
 	struct tn_lane_group *groups, *free_groups;
 	uint32_t ngroups, busy_groups;
 	uint32_t copying; /* of them, those that copy or check: half of all at most, so that devices do not wait for CPUs; and one if any wants to */
+	struct tn_lane_held held[TN_COPIERS_MAX]; /* by number of the copier */
 	struct tn_lane_groups moving;  /* whose bytes a driver moves */
 	struct tn_lane_groups filled;  /* writes whose bounce buffer is filled; their requests are next */
 	struct tn_lane_groups landed;  /* reads whose job is done on the spot, once the next requests are submitted; ... */
@@ -283,6 +291,18 @@ static inline void tn_lane_wait(struct tn_lane *lane, struct tn_lane_run *run, i
 static inline bool tn_lane_on_device(const struct tn_lane_group *g)
 {
 	return !g->bounce && g->member[0].run->memory->copier && !tn_lane_copies(g->op);
+}
+
+/* Whether groups of the copier's device, or of host memory (NULL), may have one more bounce buffer of the class. */
+static inline bool tn_lane_may_bounce(const struct tn_lane *lane, const struct tn_copier *copier, uint32_t bounce_class)
+{
+	return !copier || lane->held[tn_copier_number(copier)].bounces[bounce_class] < tn_copier_share(copier, TN_LANE_BOUNCES);
+}
+
+/* What a bounce buffer for objects of this many bytes has at least. */
+static inline uint64_t tn_lane_bounce_bytes(uint32_t padded_bytes)
+{
+	return padded_bytes < TN_LANE_BOUNCE_BYTES ? TN_LANE_BOUNCE_BYTES : padded_bytes;
 }
 
 /* A piece's device, and whether it is read or written. */

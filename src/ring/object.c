@@ -116,7 +116,7 @@ bool tn_lane_is_direct(const struct tn_lane *lane, const struct tn_lane_run *run
 static bool goes_within(const struct tn_lane_run *run)
 {
 	return run->cb.op == TN_IOCB_COPY && !(run->cb.flags & (TN_IOCB_VERIFY | TN_IOCB_SUM | TN_IOCB_LANDED)) && run->memory->copier &&
-	       run->source_memory->copier && tn_copier_same(run->memory->copier, run->source_memory->copier);
+	       run->memory->copier == run->source_memory->copier;
 }
 
 /* What a driver copies from and to is pinned: bounce buffers, and the slots of the memory tier, which are flat. */

@@ -255,6 +255,8 @@ static void open_run(struct tn_lane *lane, struct tn_lane_run *run, uint32_t id)
 	err = check_iocb(lane, run);
 	if (err)
 		refuse(lane, run, err);
+	else
+		run->copier = run->memory->copier ? run->memory->copier : run->source_memory->copier;
 }
 
 /* Finishes those that were cancelled before a lane took them; under lock. */
@@ -281,6 +283,49 @@ static bool finish_cancelled(struct tn_lane *lane, struct tn_lane_intake *in)
 	return true;
 }
 
+/* Of a run with memory of a device: whether bounce buffers are what its groups may wait for. */
+static bool may_bounce(const struct tn_lane *lane, const struct tn_lane_run *run)
+{
+	uint32_t device = tn_ioctx_device(run->order[run->cursor].place);
+
+	if (tn_lane_copies(run->cb.op))
+		return tn_lane_copy_bounces(run);
+	return run->bounces || !tn_direct_has(lane->o.direct, device) || !tn_copier_sums(run->memory->copier);
+}
+
+/* Whether the run's device has all that it may have in this lane: its next group waits for one of its others. */
+static bool is_full(const struct tn_lane *lane, const struct tn_lane_run *run)
+{
+	uint64_t bytes = tn_lane_bounce_bytes(run->list->shape->padded_bytes);
+	bool none = false;
+
+	if (!run->copier)
+		return false;
+	if (lane->held[tn_copier_number(run->copier)].groups >= tn_copier_share(run->copier, lane->ngroups / 2))
+		return true;
+	for (uint32_t i = 0; i < lane->nbounces && may_bounce(lane, run); i++) {
+		if (lane->bounces[i].bytes_each < bytes)
+			continue;
+		if (tn_lane_may_bounce(lane, run->copier, i))
+			return false;
+		none = true;
+	}
+	return none;
+}
+
+/* IOCTXs that wait for nothing but their device do not keep the lane from others. */
+static uint32_t waiting_for_devices(const struct tn_lane *lane)
+{
+	uint32_t n = 0, seen = 0;
+
+	for (uint32_t i = 0; lane->moving.first && i < lane->nruns && seen < lane->used_runs; i++) {
+		seen += lane->runs[i].used;
+		if (lane->runs[i].used && is_full(lane, &lane->runs[i]))
+			n += lane->runs[i].waiting;
+	}
+	return n;
+}
+
 /* The next IOCB, if the lane has capacity for one; *any: it, or cancelled ones. */
 static bool take(struct tn_lane *lane, uint32_t *id, bool *any)
 {
@@ -297,7 +342,7 @@ static bool take(struct tn_lane *lane, uint32_t *id, bool *any)
 		__atomic_store_n(&in->count, in->count + 1, __ATOMIC_RELAXED);
 	}
 	*any |= finish_cancelled(lane, in);
-	mine = in->count > 0 && lane->used_runs < lane->nruns && lane->waiting < lane->o.backlog;
+	mine = in->count > 0 && lane->used_runs < lane->nruns && lane->waiting - waiting_for_devices(lane) < lane->o.backlog;
 	if (mine) {
 		*id = in->ids[0];
 		__atomic_store_n(&in->count, in->count - 1, __ATOMIC_RELAXED);
@@ -390,7 +435,7 @@ static bool may_go(const struct tn_lane *lane, bool copies, struct tn_lane_run *
 {
 	uint32_t device;
 
-	if (!run->used || !run->started || !run->waiting || tn_lane_copies(run->cb.op) != copies)
+	if (!run->used || !run->started || !run->waiting || tn_lane_copies(run->cb.op) != copies || is_full(lane, run))
 		return false;
 	while (run->order[run->cursor].taken)
 		run->cursor++;

@@ -571,12 +571,17 @@ bool tn_sched_read(struct tn_sched *s, struct tn_sched_load *load, uint32_t laye
 	return true;
 }
 
+void tn_sched_read_undo(struct tn_sched *s, uint32_t device, uint64_t bytes)
+{
+	assert(s->device[device].read_bytes >= bytes);
+	s->device[device].read_bytes -= bytes;
+}
+
 void tn_sched_read_done(struct tn_sched *s, uint32_t device, uint64_t bytes, uint64_t now_ns)
 {
 	struct tn_sched_device *d = &s->device[device];
 
-	assert(d->read_bytes >= bytes);
-	d->read_bytes -= bytes;
+	tn_sched_read_undo(s, device, bytes);
 	meter_ends(&d->reads, bytes, d->read_bytes, now_ns);
 }
 

@@ -112,6 +112,8 @@ uint64_t tn_sched_sendable(struct tn_sched *s, uint32_t device, uint64_t least, 
 bool tn_sched_read(struct tn_sched *s, struct tn_sched_load *load, uint32_t layer, uint32_t device, uint64_t bytes,
 		   uint64_t now_ns);
 void tn_sched_read_done(struct tn_sched *s, uint32_t device, uint64_t bytes, uint64_t now_ns);
+/* Bytes that were let go were not read: nothing is learned of the device. */
+void tn_sched_read_undo(struct tn_sched *s, uint32_t device, uint64_t bytes);
 /*
  * The same for writes. Each kind of writers waits for itself: a write of one kind does not make the other wait anew.
  * Saves and offloads alternate, transfer by transfer; the store's own writes come after both until they have waited for

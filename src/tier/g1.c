@@ -14,6 +14,7 @@ struct g1 {
 	const struct tn_device_driver *driver;
 	struct tn_memory_range range; /* as it is registered; no bytes: it is not */
 	uint32_t device;
+	struct tn_copiers *copiers;
 };
 
 static struct g1 *g1_of(struct tn_tier_base *t)
@@ -50,7 +51,8 @@ static void destroy(struct tn_tier_base *t)
 	struct g1 *g = g1_of(t);
 	const struct tn_device_driver_ops *ops = g->driver->ops;
 
-	tn_copier_destroy(g->slab.memory.copier);
+	if (g->slab.memory.copier)
+		tn_copiers_leave(g->copiers, g->slab.memory.copier);
 	if (g->range.bytes)
 		ops->unregister_range(g->driver, &g->range);
 	if (g->slab.range.address)
@@ -107,6 +109,7 @@ int tn_g1_create(const struct tn_g1_opts *opts, struct tn_tier_base **out)
 		return tn_fail(-ENOMEM, "device tier: no memory");
 	g->driver = opts->driver;
 	g->device = opts->device;
+	g->copiers = opts->copiers;
 	g->slab.base.ops = &ops;
 	g->slab.base.tier = TN_TIER_DEVICE;
 	g->slab.alloc = opts->alloc;
@@ -116,7 +119,7 @@ int tn_g1_create(const struct tn_g1_opts *opts, struct tn_tier_base **out)
 	rc = take_memory(g, &address);
 	tn_slab_init(&g->slab, address);
 	if (rc == 0)
-		rc = tn_copier_create(opts->driver, opts->device, false, opts->alloc, opts->log, opts->clock, &g->slab.memory.copier);
+		rc = tn_copiers_join(opts->copiers, opts->driver, opts->device, false, &g->slab.memory.copier);
 	if (rc)
 		destroy(&g->slab.base);
 	else
@@ -126,7 +129,7 @@ int tn_g1_create(const struct tn_g1_opts *opts, struct tn_tier_base **out)
 
 bool tn_g1_serves(const struct tn_tier_base *t, const struct tn_mapping *pool)
 {
-	return pool->copier && tn_copier_same(pool->copier, tn_slab_at(t)->memory.copier);
+	return pool->copier && pool->copier == tn_slab_at(t)->memory.copier;
 }
 
 bool tn_g1_is_lost(const struct tn_tier_base *t)

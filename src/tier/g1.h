@@ -21,11 +21,10 @@ struct tn_g1_opts {
 	uint32_t device;
 	uint64_t bytes, seed;
 	const struct tn_alloc *alloc;
-	const struct tn_log *log;
-	const struct tn_clock *clock;
+	struct tn_copiers *copiers; /* the cache's */
 };
 
-/* 0 and *out; -ENOTSUP: the driver has no memory to give; -ENOMEM; or the driver's error. The driver, the log and the clock outlive the tier. */
+/* 0 and *out; -ENOTSUP: the driver has no memory to give; -ENOMEM; or the driver's error. The driver and the copiers outlive the tier. */
 int tn_g1_create(const struct tn_g1_opts *opts, struct tn_tier_base **out);
 /* Whether the pages of a pool lie on the tier's device. Any thread. */
 bool tn_g1_serves(const struct tn_tier_base *t, const struct tn_mapping *pool);
