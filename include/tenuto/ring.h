@@ -100,6 +100,8 @@ enum tn_iocb_op {
 
 /* The status of an IOCTX that has not ended. */
 #define TN_RING_PENDING 1
+/* The status of one whose bytes the driver of a device did not copy: its -errno below this. No drive is to blame, and no memory is gone. */
+#define TN_RING_NOT_COPIED (-0x10000)
 
 /**
  * struct tn_iocb - up to TN_IOCB_IOCTXS_MAX transfers, started and completed as one; the host's words
@@ -356,7 +358,7 @@ TN_HD struct tn_iocb_result *tn_ring_result_of(const struct tn_ring_view *v, uin
 	return v->results + id;
 }
 
-/* By the index of an IOCTX: 0, -errno, or TN_RING_PENDING (release, acquire). */
+/* By the index of an IOCTX: 0, -errno, TN_RING_NOT_COPIED - errno, or TN_RING_PENDING (release, acquire). */
 TN_HD int32_t *tn_ring_statuses_of(const struct tn_ring_view *v, uint32_t id)
 {
 	return v->status_words + (uint64_t)id * v->ioctxs;

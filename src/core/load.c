@@ -235,7 +235,7 @@ static void item_fails(struct tn_read_item *item, int status)
 		TN_TRACE3(load_failed, item->block, item->place, status);
 		if (status == -EBADMSG)
 			cache->c.corrupt_objects++;
-		else if (status != -ECANCELED && status != -ENOENT && status != -EFAULT)
+		else if (status != -ECANCELED && status != -ENOENT && status != -EFAULT && status > TN_RING_NOT_COPIED)
 			cache->c.io_errors++;
 		place_failed(item, status);
 	}
@@ -369,7 +369,8 @@ static void copy_ends(struct tn_read_item *item, uint32_t c, const struct tn_par
 {
 	struct tn_read_item *f = tn_chunk_copies_to(item, copy);
 
-	if (f && p->status == -EFAULT) { /* who joined has no pages any more, which is no business of the others */
+	/* Who joined has no pages any more, or his driver does not copy: no business of the others. */
+	if (f && (p->status == -EFAULT || p->status < TN_RING_NOT_COPIED)) {
 		f->error = p->status;
 		tn_read_shrink(f->r, index_of(f));
 		step_ends(item, c, 0, !p->verified, copy + 1);

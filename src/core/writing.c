@@ -61,7 +61,7 @@ void tn_item_failed(struct tn_write_item *item, int status)
 	item->saved = TN_SAVED_FAILED;
 	item->error = status;
 	if (!w->error)
-		w->error = status;
+		w->error = status < TN_RING_NOT_COPIED ? status - TN_RING_NOT_COPIED : status;
 	if (status == -EIO)
 		w->op.cache->c.io_errors++;
 	TN_TRACE2(save_failed, (uint32_t)(item - w->items), status);

@@ -294,7 +294,7 @@ static void cancelled_writes_and_copies_end_and_tell_what_was_done(void **state)
 	const struct tn_fault late = {.kind = TN_FAULT_LATE, .op = TN_IO_WRITE, .count = UINT64_MAX, .delay_ns = 200000000};
 
 	for (uint32_t i = 0; i < 2; i++) {
-		struct rig_opts o = {.page_bytes = 32 << 10, .shift = i * 8, .depth = 2, .blocks = 8, .faults = &late, .nfaults = 1};
+		struct rig_opts o = {.page_bytes = 32 << 10, .shift = i * 8, .depth = 2, .faults = &late, .nfaults = 1};
 		uint32_t ids[2], moved = 0;
 		struct tn_ring_completion c;
 		struct rig *r;

@@ -478,12 +478,12 @@ static bool needs_other_way(int rc)
 	return rc == -EAGAIN || rc == -E2BIG;
 }
 
-/* Of a driver that did not: the memory is to blame, no drive. */
-static void blame_memory(struct tn_lane_group *g)
+/* Of a driver that did not. */
+static void not_copied(struct tn_lane_group *g, int rc)
 {
 	for (uint32_t i = 0; i < g->members; i++)
 		if (!g->worked || g->member[i].status == 0)
-			g->member[i].status = -EFAULT;
+			g->member[i].status = TN_RING_NOT_COPIED + rc;
 }
 
 bool tn_lane_groups_move(struct tn_lane *lane)
@@ -502,7 +502,7 @@ bool tn_lane_groups_move(struct tn_lane *lane)
 		if (rc && tn_lane_on_device(g) && needs_other_way(rc))
 			g->status = -EXDEV;
 		else if (rc)
-			blame_memory(g);
+			not_copied(g, rc);
 		else if (tn_lane_on_device(g))
 			tn_lane_compare(g);
 		if (rc || g->worked)
