@@ -450,7 +450,8 @@ TN_API int tn_load_poll(struct tn_load *load, uint32_t layer);
  *
  * For those who cannot call tn_load_wait: a stream of a GPU that waits for a value in memory, say. The word reaches the value in any
  * case, also when the load fails or is cancelled: what can be computed on is then the good prefix, which tn_load_poll
- * returns. It never falls, so a wait that begins after tn_load_end finds it over, too.
+ * returns. It never falls, so a wait that begins after tn_load_end finds it over, too. A stream cannot stop waiting: a load without a deadline of which
+ * nothing comes for TN_SAVE_IDLE_NS is given up from here on.
  *
  * Return: 0, -EINVAL (no such layer or load).
  */

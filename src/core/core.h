@@ -331,9 +331,9 @@ struct tn_cache {
 	uint32_t nattached;	 /* of the others */
 	uint64_t held[TN_TIERS_MAX]; /* of all sessions together */
 	uint64_t lease_blocks;	 /* shared: as many as a session that has attached may have in leases */
-	uint64_t save_idle_ns;	 /* shared: TN_SAVE_IDLE_NS, but in tests */
+	uint64_t save_idle_ns;	 /* shared: TN_SAVE_IDLE_NS, but in tests; of loads that streams wait for, too */
 	uint64_t parent_steps;	 /* the owner's: blocks of saves that the searches for parents looked at; a test bounds them */
-	struct tn_log_limit lines; /* the owner's: of saves that are given up */
+	struct tn_log_limit lines; /* the owner's: of operations that are given up */
 	struct tn_log_limit kept_out_lines; /* likewise: of blocks that were not admitted because of others */
 	struct tn_front *front; /* the callers' side; nothing of it is the owner's */
 	struct tn_matches *matches; /* likewise */

@@ -17,6 +17,7 @@
 #include "core/core.h"
 #include "core/g1.h"
 #include "core/load_chunk.h"
+#include "core/load_late.h"
 #include "core/transfers.h"
 
 #define QUANTUM 512u     /* chunks a load may start before the next load's turn, */
@@ -106,6 +107,7 @@ void tn_read_chunk_good(struct tn_read_item *item, uint32_t c)
 		return;
 	*tn_chunk_state(r, i, c) = TN_CHUNK_DONE;
 	item->done_chunks++;
+	r->arrivals++;
 	if (i < r->good && arrived(r, c, 1))
 		tn_op_notify(&r->op);
 }
@@ -767,7 +769,7 @@ bool tn_loads_step(struct tn_cache *cache, uint64_t now_ns)
 		tn_list_for_each_safe(pos, tmp, &cache->loads) {
 			struct tn_reading *r = tn_container_of(pos, struct tn_reading, op.link);
 
-			if (!r->op.cancelled && (r->deadline_ns <= now_ns || tn_op_is_cancelled(&r->op))) {
+			if (!r->op.cancelled && (tn_load_is_late(r, now_ns) || tn_op_is_cancelled(&r->op))) {
 				give_up(r);
 				busy = true;
 			}

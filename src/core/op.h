@@ -205,6 +205,8 @@ struct tn_reading {
 	uint32_t good;	/* prefix, in blocks */
 	struct tn_key parent; /* of its first block, if another load brought that one, of the same prefix; else zero */
 	uint64_t deadline_ns, begin_ns;
+	uint64_t heard_ns;	      /* when one of its chunks came last, as far as was looked at, ... */
+	uint32_t arrivals, heard;     /* ... and how many chunks came, and had come then */
 	uint32_t hdr_i, chunk, i; /* cursors */
 	uint32_t together;	  /* chunks from `chunk` on that are read together */
 	bool whole;		  /* a load whose caller is not known to want one layer before the others */

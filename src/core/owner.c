@@ -13,6 +13,7 @@
 #include "base/thread.h"
 #include "core/core.h"
 #include "core/g1.h"
+#include "core/load_late.h"
 #include "core/logger.h"
 #include "core/workers.h"
 #include "core/transfers.h"
@@ -34,7 +35,7 @@ static void begin_load(struct tn_op *op, const struct tn_command *c, uint64_t fr
 		tn_reading_arm(tn_reading_of(op), c);
 	else
 		tn_load_arm(tn_load_of(op), c);
-	tn_reading_of(op)->begin_ns = from_ns;
+	tn_reading_of(op)->begin_ns = tn_reading_of(op)->heard_ns = from_ns;
 	tn_load_begins(tn_reading_of(op));
 	cache->c.resolve_ns += tn_now_ns(&cache->clock) - from_ns;
 }
@@ -141,16 +142,9 @@ static void signal_completions(struct tn_cache *cache)
 
 static uint64_t nearest_deadline(struct tn_cache *cache, uint64_t now, uint64_t due)
 {
-	struct tn_list *pos, *tmp;
-	uint64_t saves_due;
+	uint64_t saves_due = tn_saves_due(cache), loads_due = tn_loads_due(cache, now);
 
-	tn_list_for_each_safe(pos, tmp, &cache->loads) {
-		struct tn_reading *r = tn_container_of(pos, struct tn_reading, op.link);
-
-		if (r->deadline_ns < due && !r->op.cancelled)
-			due = r->deadline_ns;
-	}
-	saves_due = tn_saves_due(cache);
+	due = due < loads_due ? due : loads_due;
 	due = due < saves_due ? due : saves_due;
 	if (tn_save_devices_pending(cache) && due > now + EVENT_POLL_NS)
 		due = now + EVENT_POLL_NS;

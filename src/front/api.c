@@ -321,6 +321,19 @@ static void note_first_wait(struct tn_front_op *op, uint32_t layer)
 	__atomic_store_n(&op->space->last_wait, wait, __ATOMIC_RELAXED);
 }
 
+/* A stream may wait for a word of the load, from now on. Batches are told of it as each begins (stage.c). */
+static void note_stream(struct tn_front_op *op)
+{
+	struct tn_face_asked *ours = tn_face_asked(op->region, op->number), *owner = tn_face_asked(&op->cache->region, op->number);
+	uint64_t now = tn_now_ns(&op->cache->clock);
+
+	if (ours->command.deadline_ns != TN_FOREVER || __atomic_load_n(&ours->streams_ns, __ATOMIC_RELAXED))
+		return;
+	__atomic_store_n(&ours->streams_ns, now, __ATOMIC_RELAXED);
+	if (op->batches.count <= 1)
+		__atomic_store_n(&owner->streams_ns, now, __ATOMIC_RELAXED);
+}
+
 /* A layer is ready: if it is the last one that was waited for, so may be all. */
 static void time_if_last(struct tn_front_op *op, uint32_t layer)
 {
@@ -389,6 +402,7 @@ int tn_load_event(struct tn_load *load, uint32_t layer, const uint64_t **word, u
 	if (rc)
 		return rc;
 	note_first_wait(op, layer);
+	note_stream(op);
 	*word = &tn_face_ready(op->region, op->number)[tn_shape_chunk_of(&op->space->shape, layer)];
 	*value = op->generation;
 	tn_handle_leave(op);

@@ -508,6 +508,7 @@ static int create(struct tn_cache **out)
 	cache->alloc = alloc;
 	cache->attached = a;
 	cache->clock = tn_clock_system;
+	cache->save_idle_ns = TN_SAVE_IDLE_NS;
 	tn_list_init(&cache->memories);
 	cache->messages = (struct tn_messages){.opener = getpid(), .opener_mark = tn_process_mark(), .cache = cache};
 	pthread_mutex_init(&cache->lock, NULL);

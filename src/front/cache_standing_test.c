@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A cache of the process with a device that stands still: what is asked of the device waits, and nothing else does. Loads and saves of host memory, and
- * of a second device, go on; and the operations of the device that stands end by their deadlines, or when it is lost.
+ * of a second device, go on; and the operations of the device that stands end by their deadlines, or when it is lost. Where a stream waits, of an attached
+ * cache, too, there is a deadline in any case.
  */
 #include <errno.h>
 #include <string.h>
@@ -22,6 +23,7 @@ struct form {
 	uint32_t head_dim; /* 64: 4 layers are one chunk; 512: 4 */
 	uint32_t executors;
 	uint64_t host_bytes;
+	bool attached;
 };
 
 struct world {
@@ -61,7 +63,7 @@ static void up(struct world *w, void **state)
 	w->r.o.cache.max_ops = 64;
 	w->r.o.cache.explain = explain;
 	w->r.o.cache.explain_arg = w;
-	w->r.o.attached = false;
+	w->r.o.attached = form->attached;
 	w->r.o.staged = false;
 	on(w, w->device[0]);
 	rig_must_open(&w->r);
@@ -88,30 +90,39 @@ static uint64_t first_of(uint32_t i)
 	return 1 + i * BLOCKS;
 }
 
-/* The first device stands, with loads of blocks on disk, and saves. */
-static void stand(struct world *w, const struct tn_load_opts *o)
+/* The first device stands, with loads of blocks on disk, which have so much time, and saves. */
+static void stand(struct world *w, uint64_t load_ns)
 {
+	struct tn_load_opts o;
+
+	tn_load_opts_init(&o);
 	for (uint32_t i = 0; i < OPS; i++)
 		assert_int_equal(rig_save(w->r.s, first_of(i), BLOCKS, 0).stored, BLOCKS);
 	assert_int_equal(rig_flush(&w->r), 0);
 	tn_soft_device_hold(w->device[0], true);
+	o.deadline_ns = load_ns == TN_FOREVER ? TN_FOREVER : tn_test_now() + load_ns;
 	for (uint32_t i = 0; i < OPS; i++) {
-		w->load[i] = rig_load_begin(w->r.s, first_of(i), BLOCKS, 2 * i * BLOCKS * RIG_PAGES, o);
+		w->load[i] = rig_load_begin(w->r.s, first_of(i), BLOCKS, 2 * i * BLOCKS * RIG_PAGES, &o);
 		w->save[i] = rig_save_begin(w->r.s, 10000 + first_of(i), BLOCKS, (2 * i + 1) * BLOCKS * RIG_PAGES, NULL);
 		rig_save_give(w->r.s, w->save[i]);
 	}
 	rig_until(&w->r, tn_soft_device_stats(w->device[0]).under_way > 0);
 }
 
-/* Ends them. Loads that nobody gave up are whole. */
-static void go_on(struct world *w, uint32_t good)
+static void end(struct world *w)
 {
-	tn_soft_device_hold(w->device[0], false);
 	for (uint32_t i = 0; i < OPS; i++) {
-		assert_int_equal(rig_load_wait(w->r.s, w->load[i], RIG_LAYERS - 1), good);
 		rig_load_end(w->r.s, w->load[i]);
 		assert_int_equal(rig_save_end(w->r.s, w->save[i]).stored, BLOCKS);
 	}
+}
+
+static void go_on(struct world *w)
+{
+	tn_soft_device_hold(w->device[0], false);
+	for (uint32_t i = 0; i < OPS; i++)
+		assert_int_equal(rig_load_wait(w->r.s, w->load[i], RIG_LAYERS - 1), BLOCKS);
+	end(w);
 }
 
 /* Saves and loads other blocks each time. */
@@ -128,7 +139,7 @@ static void host_memory_and_other_devices_go_on_beside_a_device_that_stands(void
 	struct world w = {0};
 
 	up(&w, state);
-	stand(&w, NULL);
+	stand(&w, TN_FOREVER);
 	usleep(2 * TN_COPIER_STANDS_NS / 1000);
 	__atomic_store_n(&w.starved, 0, __ATOMIC_RELAXED);
 	works(&w.host);
@@ -137,7 +148,7 @@ static void host_memory_and_other_devices_go_on_beside_a_device_that_stands(void
 	assert_true(w.r.o.cache.host_bytes || __atomic_load_n(&w.starved, __ATOMIC_RELAXED) < ROUNDS);
 	for (uint32_t i = 0; i < OPS; i++)
 		assert_int_equal(rig_match(w.r.s, 10000 + first_of(i), 1), 0);
-	go_on(&w, BLOCKS);
+	go_on(&w);
 	down(&w);
 }
 
@@ -149,13 +160,13 @@ static void host_memory_goes_on_beside_two_devices_that_stand(void **state)
 	up(&w, state);
 	for (uint32_t i = 0; i < OPS; i++)
 		assert_int_equal(rig_save(&w.second, first_of(i), BLOCKS / 2, 0).stored, BLOCKS / 2);
-	stand(&w, NULL);
+	stand(&w, TN_FOREVER);
 	tn_soft_device_hold(w.device[1], true);
 	for (uint32_t i = 0; i < OPS; i++)
 		load[i] = rig_load_begin(&w.second, first_of(i), BLOCKS / 2, i * BLOCKS * RIG_PAGES, NULL);
 	rig_until(&w.r, tn_soft_device_stats(w.device[1]).under_way > 0);
 	works(&w.host);
-	go_on(&w, BLOCKS);
+	go_on(&w);
 	tn_soft_device_hold(w.device[1], false);
 	for (uint32_t i = 0; i < OPS; i++) {
 		assert_int_equal(rig_load_wait(&w.second, load[i], RIG_LAYERS - 1), BLOCKS / 2);
@@ -172,25 +183,136 @@ static void the_blocks_that_a_device_waits_for_come_to_host_memory(void **state)
 
 	up(&w, state);
 	assert_int_equal(rig_space_open(&w.r, &(struct rig_space_opts){0}, &same), 0);
-	stand(&w, NULL);
+	stand(&w, TN_FOREVER);
 	for (uint32_t i = 0; i < OPS; i++)
 		assert_int_equal(rig_load(&same, first_of(i), BLOCKS), BLOCKS);
-	go_on(&w, BLOCKS);
+	go_on(&w);
 	rig_space_close(&same);
+	down(&w);
+}
+
+/* ---- the ends of its operations ------------------------------------------------------------------------------------ */
+
+static void a_deadline_ends_the_loads_of_a_device_that_stands(void **state)
+{
+	struct world w = {0};
+
+	up(&w, state);
+	stand(&w, RIG_SECOND / 2);
+	for (uint32_t i = 0; i < OPS; i++)
+		assert_true(rig_load_wait(w.r.s, w.load[i], RIG_LAYERS - 1) < (int)BLOCKS);
+	assert_true(tn_soft_device_stats(w.device[0]).under_way > 0);
+	tn_soft_device_hold(w.device[0], false);
+	end(&w);
+	down(&w);
+}
+
+static void a_lost_device_ends_all_that_it_kept_waiting(void **state)
+{
+	struct tn_save_result saved;
+	struct world w = {0};
+
+	up(&w, state);
+	stand(&w, TN_FOREVER);
+	tn_soft_device_lose(w.device[0]);
+	for (uint32_t i = 0; i < OPS; i++) {
+		assert_int_equal(rig_load_wait(w.r.s, w.load[i], RIG_LAYERS - 1), 0);
+		rig_load_end(w.r.s, w.load[i]);
+		saved = rig_save_end(w.r.s, w.save[i]);
+		assert_int_equal(saved.stored, 0);
+		assert_int_equal(saved.error, -ENODEV);
+	}
+	works(&w.host);
+	works(&w.second);
+	down(&w);
+}
+
+/* From now on what waits for a stream, or a stream for it, is given up after this. */
+static void idle(struct world *w, uint64_t ns)
+{
+	__atomic_store_n(&w->r.cache->save_idle_ns, ns, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&rig_core(&w->r)->save_idle_ns, ns, __ATOMIC_SEQ_CST);
+}
+
+/* A stream of the second device: what it waits for is given up, also without a deadline. A load that no stream waits for goes on waiting. */
+static void a_stream_that_waits_for_a_device_that_stands_goes_on(void **state)
+{
+	const struct tn_device_driver *driver;
+	struct world w = {0};
+	struct tn_device_piece piece;
+	struct tn_load *other;
+	const uint64_t *word;
+	uint64_t value, event;
+	void *stream;
+
+	up(&w, state);
+	driver = tn_soft_device_driver(w.device[1]);
+	assert_int_equal(driver->ops->stream_create(driver, 0, &stream), 0);
+	assert_int_equal(rig_save(w.r.s, 1, BLOCKS, 0).stored, BLOCKS);
+	idle(&w, 100 * RIG_MS);
+	tn_soft_device_hold(w.device[0], true);
+	w.load[0] = rig_load_begin(w.r.s, 1, BLOCKS, 0, NULL);
+	other = rig_load_begin(w.r.s, 1, BLOCKS, BLOCKS * RIG_PAGES, NULL);
+	assert_int_equal(tn_load_event(w.load[0], RIG_LAYERS - 1, &word, &value), 0);
+	assert_int_equal(driver->ops->word_wait(driver, stream, word, value), 0);
+	piece = (struct tn_device_piece){.device = w.second.memory, .other = w.second.memory + 64, .bytes = 64};
+	assert_int_equal(driver->ops->copy(driver, stream, TN_DEVICE_WITHIN, &piece, 1, &event), 0);
+	assert_int_equal(driver->ops->wait(driver, stream, event, tn_test_now() + RIG_MS), -ETIMEDOUT);
+	assert_int_equal(driver->ops->wait(driver, stream, event, tn_test_deadline()), 0);
+	assert_true(tn_load_poll(w.load[0], RIG_LAYERS - 1) < (int)BLOCKS);
+	usleep(200000);
+	assert_int_equal(tn_load_poll(other, RIG_LAYERS - 1), -EAGAIN);
+	tn_soft_device_hold(w.device[0], false);
+	assert_int_equal(rig_load_wait(w.r.s, other, RIG_LAYERS - 1), BLOCKS);
+	rig_load_end(w.r.s, other);
+	rig_load_end(w.r.s, w.load[0]);
+	driver->ops->stream_destroy(driver, stream);
+	idle(&w, TN_SAVE_IDLE_NS);
+	down(&w);
+}
+
+static void a_save_whose_stream_never_raises_its_word_is_given_up(void **state)
+{
+	struct tn_save_result saved;
+	struct tn_event *event;
+	struct world w = {0};
+	struct tn_save *save;
+
+	up(&w, state);
+	assert_int_equal(tn_event_create(w.r.cache, &event), 0);
+	assert_non_null(tn_event_address(event)); /* a stream may write it from now on */
+	idle(&w, 100 * RIG_MS);
+	save = rig_save_begin(w.r.s, 1, BLOCKS, 0, NULL);
+	for (uint32_t l = 0; l < RIG_LAYERS; l++)
+		assert_int_equal(tn_save_layer(save, l, event, 1), 0);
+	assert_int_equal(tn_save_commit(save), 0);
+	saved = rig_save_end(w.r.s, save);
+	assert_int_equal(saved.stored, 0);
+	assert_int_equal(saved.error, -ECANCELED);
+	idle(&w, TN_SAVE_IDLE_NS);
+	tn_event_destroy(event);
 	down(&w);
 }
 
 #define FORM(f, i, text) {#f " (" text ")", (f), NULL, NULL, &form[i]}
 #define ALL(f) FORM(f, 0, "one chunk"), FORM(f, 1, "4 chunks"), FORM(f, 2, "with host memory"), FORM(f, 3, "2 executors"), \
 	       FORM(f, 4, "without a scheduler")
+#define SOME(f) FORM(f, 1, "4 chunks"), FORM(f, 2, "with host memory")
+#define ATTACHED(f) FORM(f, 5, "attached")
 
 int main(int argc, char **argv)
 {
-	static struct form form[] = {{NULL, 64, 0, 0}, {NULL, 512, 0, 0}, {NULL, 512, 0, HOST}, {NULL, 512, 2, 0}, {"none", 512, 0, HOST}};
+	static struct form form[] = {{NULL, 64, 0, 0}, {NULL, 512, 0, 0}, {NULL, 512, 0, HOST}, {NULL, 512, 2, 0}, {"none", 512, 0, HOST}, {NULL, 512, 0, HOST, true}};
 	const struct CMUnitTest tests[] = {
 		ALL(host_memory_and_other_devices_go_on_beside_a_device_that_stands),
-		ALL(host_memory_goes_on_beside_two_devices_that_stand),
-		ALL(the_blocks_that_a_device_waits_for_come_to_host_memory),
+		SOME(host_memory_goes_on_beside_two_devices_that_stand),
+		SOME(the_blocks_that_a_device_waits_for_come_to_host_memory),
+		SOME(a_deadline_ends_the_loads_of_a_device_that_stands),
+		SOME(a_lost_device_ends_all_that_it_kept_waiting),
+		SOME(a_stream_that_waits_for_a_device_that_stands_goes_on),
+		ATTACHED(a_stream_that_waits_for_a_device_that_stands_goes_on),
+		SOME(a_save_whose_stream_never_raises_its_word_is_given_up),
+		ATTACHED(a_save_whose_stream_never_raises_its_word_is_given_up),
 	};
 
 	if (argc > 1)

@@ -57,6 +57,7 @@ struct tn_front_op {
 	struct tn_batches batches;
 	struct tn_stage_copies copies;
 	uint32_t idle_block; /* of a staged load: blocks from here on are told idle */
+	uint64_t heard_ns;   /* likewise: when a copy began or ended last */
 	uint64_t first_page, end_page; /* that are claimed */
 	uint32_t n; /* blocks */
 	uint32_t layers_given; /* shared; saves */

@@ -94,6 +94,8 @@ static void ask(const struct tn_front_op *op)
 	tn_face_ask(owner, op->number, &c, tn_front_is_save(op) ? op->space->shape.layers : 0);
 	if (in_whole)
 		__atomic_store_n(&tn_face_asked(owner, op->number)->first_wait, TN_WAIT_WHOLE, __ATOMIC_RELAXED);
+	__atomic_store_n(&tn_face_asked(owner, op->number)->streams_ns,
+			 __atomic_load_n(&tn_face_asked(op->region, op->number)->streams_ns, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
 }
 
 /* ---- an operation -------------------------------------------------------------------------------------------- */
@@ -321,7 +323,10 @@ static void poll_copies(const struct tn_front_op *op, uint64_t *due_ns)
 /* The load is waited for no more, although its owner has brought it, or may yet. */
 static bool is_given_up(const struct tn_front_op *op)
 {
-	return is_cancelled(op) || tn_now_ns(&op->cache->clock) >= tn_face_asked(op->region, op->number)->command.deadline_ns;
+	uint64_t now = tn_now_ns(&op->cache->clock), idle = __atomic_load_n(&op->cache->save_idle_ns, __ATOMIC_RELAXED);
+
+	return is_cancelled(op) || now >= tn_face_asked(op->region, op->number)->command.deadline_ns ||
+	       now >= tn_face_streams_due(op->region, op->number, op->heard_ns, idle);
 }
 
 /* A device's copies are not waited for: whoever waits for a layer goes on now. Pages that copies are under way to stay busy until these are over. */
@@ -343,6 +348,8 @@ static bool step_copies(struct tn_stage *s, struct tn_front_op *op, bool over, b
 	if (begins)
 		begin_chunk(op, chunk);
 	busy = end_chunk(s, op, over || gone) || begins;
+	if (busy)
+		op->heard_ns = tn_now_ns(&op->cache->clock);
 	*waits = op->copies.n > 0 || (chunk < chunks && !begins);
 	if (!*waits || op->batches.told_all)
 		return busy;

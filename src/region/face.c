@@ -15,6 +15,15 @@ static void copy_once(void *to, const void *from, size_t bytes)
 	__asm__ volatile("" ::: "memory");
 }
 
+uint64_t tn_face_streams_due(const struct tn_region *r, uint32_t op, uint64_t heard_ns, uint64_t idle_ns)
+{
+	uint64_t since = __atomic_load_n(&tn_face_asked(r, op)->streams_ns, __ATOMIC_RELAXED);
+
+	if (since == 0)
+		return TN_FOREVER;
+	return (since > heard_ns ? since : heard_ns) + idle_ns;
+}
+
 /* ---- the front -------------------------------------------------------------------------------------- */
 
 void tn_face_ask(const struct tn_region *r, uint32_t op, const struct tn_command *command, uint32_t layers)
@@ -28,6 +37,7 @@ void tn_face_ask(const struct tn_region *r, uint32_t op, const struct tn_command
 	__atomic_store_n(&a->first_wait, TN_WAIT_NOT, __ATOMIC_RELAXED);
 	__atomic_store_n(&a->at_layer, 0, __ATOMIC_RELAXED);
 	__atomic_store_n(&a->at_ns, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&a->streams_ns, 0, __ATOMIC_RELAXED);
 	for (uint32_t l = 0; l < layers; l++)
 		__atomic_store_n(&given[l].given, 0, __ATOMIC_RELAXED);
 }

@@ -69,6 +69,7 @@ struct tn_face_asked {
 	uint32_t first_wait; /* enum tn_wait */
 	uint32_t at_layer; /* the engine waits for this layer, or computes it, ... */
 	uint64_t at_ns;	   /* ... since then; 0: not known, or at_layer changes */
+	uint64_t streams_ns; /* a load without a deadline: since when a stream may wait for its words; 0: none does */
 };
 
 /* The front's: a layer of a save whose bytes are final once the event has reached the value. */
@@ -134,6 +135,12 @@ static inline uint8_t *tn_face_busy(const struct tn_region *r, uint32_t op)
 {
 	return (uint8_t *)tn_region_table(r, TN_REGION_BUSY) + (uint64_t)op * r->counts.blocks;
 }
+
+/*
+ * When a load that streams wait for is given up, because nothing of it has come since heard_ns, nor for idle_ns: a stream has no deadline of its own.
+ * TN_FOREVER: no stream waits, or the load has a deadline.
+ */
+uint64_t tn_face_streams_due(const struct tn_region *r, uint32_t op, uint64_t heard_ns, uint64_t idle_ns);
 
 /* ---- the front -------------------------------------------------------------------------------------- */
 
