@@ -486,6 +486,7 @@ void tn_detach(struct tn_cache *cache)
 		close(a->stop);
 	if (cache->eventfd >= 0)
 		close(cache->eventfd);
+	tn_copiers_fini(&cache->copiers);
 	tn_calls_destroy(&a->calls);
 	pthread_mutex_destroy(&a->messages);
 	pthread_mutex_destroy(&a->lock);
@@ -509,6 +510,7 @@ static int create(struct tn_cache **out)
 	cache->attached = a;
 	cache->clock = tn_clock_system;
 	cache->save_idle_ns = TN_SAVE_IDLE_NS;
+	tn_copiers_init(&cache->copiers, alloc, &cache->log, &cache->clock);
 	tn_list_init(&cache->memories);
 	cache->messages = (struct tn_messages){.opener = getpid(), .opener_mark = tn_process_mark(), .cache = cache};
 	pthread_mutex_init(&cache->lock, NULL);

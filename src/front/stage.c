@@ -12,7 +12,6 @@
 #include "base/thread.h"
 #include "front/batched.h"
 #include "front/stage_copy.h"
-#include "front/stage_words.h"
 #include "region/call.h"
 #include "region/event.h"
 
@@ -26,7 +25,6 @@ struct tn_stage {
 	uint32_t stopping, asleep; /* shared */
 	uint64_t active[TN_REGION_OPS_MAX / 64]; /* shared: operations that have begun; cleared by the thread */
 	struct tn_batched batched; /* saves */
-	struct tn_stage_words words;
 	/* The thread's: */
 	struct tn_doorbell_taker kicks, completions;
 	uint32_t *numbers; /* while they are looked at */
@@ -705,12 +703,23 @@ static void destroy(struct tn_stage *s)
 {
 	const struct tn_alloc *a = s->cache->alloc;
 
-	tn_stage_words_unpin_all(&s->words); /* of pools that are abandoned later */
+	for (uint32_t i = 0; i < 2; i++) /* also for drivers of pools that are abandoned later */
+		tn_pins_remove(&s->cache->copiers.pins, &s->cache->word_pins[i]);
 	if (s->region.base)
 		tn_region_destroy(&s->region, a);
 	tn_put(a, s->numbers, tn_array_bytes(s->cache->region.counts.ops, sizeof(*s->numbers)));
 	pthread_mutex_destroy(&s->batched.lock);
 	tn_put(a, s, sizeof(*s));
+}
+
+/* Drivers of pools reach the words of staged layers and of events: their streams wait for these, and raise those. */
+static int add_words(struct tn_stage *s)
+{
+	struct tn_region_pages layers = tn_region_pages(&s->region, TN_REGION_READY), events = tn_region_pages(&s->cache->region, TN_REGION_EVENTS);
+	struct tn_cache *cache = s->cache;
+	int rc = tn_pins_add(&cache->copiers.pins, &cache->word_pins[0], layers.first, layers.bytes);
+
+	return rc ? rc : tn_pins_add(&cache->copiers.pins, &cache->word_pins[1], events.first, events.bytes);
 }
 
 static int start(struct tn_cache *cache)
@@ -722,11 +731,11 @@ static int start(struct tn_cache *cache)
 	if (!s)
 		return tn_fail(-ENOMEM, "tn_pool_create: no memory");
 	s->cache = cache;
-	s->words = (struct tn_stage_words){.layers = &s->region, .events = &cache->region};
 	pthread_mutex_init(&s->batched.lock, NULL);
 	counts.events = counts.calls = counts.call_bytes = 0;
 	s->numbers = tn_get(cache->alloc, tn_array_bytes(counts.ops, sizeof(*s->numbers)));
 	rc = s->numbers ? tn_region_create(&counts, cache->alloc, &s->region) : tn_fail(-ENOMEM, "tn_pool_create: no memory");
+	rc = rc ? rc : add_words(s);
 	if (rc == 0) {
 		rc = tn_thread_start(&s->thread, stage_main, s);
 		if (rc)
@@ -751,24 +760,6 @@ int tn_stage_start(struct tn_cache *cache)
 		rc = start(cache);
 	pthread_mutex_unlock(&cache->lock);
 	return rc;
-}
-
-int tn_stage_join_driver(struct tn_cache *cache, const struct tn_device_driver *driver)
-{
-	int rc;
-
-	pthread_mutex_lock(&cache->lock);
-	rc = tn_stage_words_pin(&cache->stage->words, driver);
-	pthread_mutex_unlock(&cache->lock);
-	return rc;
-}
-
-void tn_stage_leave_driver(struct tn_cache *cache, const struct tn_device_driver *driver)
-{
-	pthread_mutex_lock(&cache->lock);
-	if (cache->stage)
-		tn_stage_words_unpin(&cache->stage->words, driver);
-	pthread_mutex_unlock(&cache->lock);
 }
 
 /* Operations of an owner that is gone may be under way; after this no copy of them is. */

@@ -68,10 +68,6 @@ const struct tn_region *tn_stage_region(const struct tn_cache *cache);
 /* Lets the thread look at what its callers, and events, say. Any thread. */
 void tn_stage_wake(const struct tn_cache *cache);
 
-/* A pool of the driver's is made, or is gone: its streams can reach the words of layers and events meanwhile. 0; as tn_stage_words_pin. */
-int tn_stage_join_driver(struct tn_cache *cache, const struct tn_device_driver *driver);
-void tn_stage_leave_driver(struct tn_cache *cache, const struct tn_device_driver *driver);
-
 /* Session memory for a pool whose own layout is compiled: pool->stage. 0, -ENOMEM, -EINVAL. The owner does not know of it yet. */
 int tn_stage_pool_create(struct tn_pool *pool);
 void tn_stage_pool_destroy(struct tn_pool *pool);

@@ -73,7 +73,7 @@ static int take_to_driver(struct tn_stage_pool *s, const struct tn_memory *memor
 	if (!s->piece)
 		return tn_fail(-ENOMEM, "tn_pool_create: no memory for %u pieces", TN_STAGE_PIECES);
 	s->npieces = TN_STAGE_PIECES;
-	rc = tn_stage_join_driver(memory->cache, driver);
+	rc = tn_pins_join(&memory->cache->copiers.pins, driver);
 	if (rc)
 		return rc;
 	s->joined = true;
@@ -99,7 +99,7 @@ static void leave_driver(struct tn_stage_pool *s, const struct tn_memory *memory
 	if (s->pinned)
 		driver->ops->unpin(driver, s->range.address, s->range.bytes);
 	if (s->joined)
-		tn_stage_leave_driver(memory->cache, driver);
+		tn_pins_leave(&memory->cache->copiers.pins, driver);
 	tn_put(memory->cache->alloc, s->piece, TN_STAGE_PIECES * sizeof(*s->piece));
 }
 
