@@ -104,6 +104,7 @@ struct tn_py_memory {
 	struct tn_memory *m;
 	PyObject *views;  /* a tuple, as ranges */
 	PyObject *ranges;
+	const struct tn_device_driver *driver; /* of memory of a device; NULL: of the host */
 };
 
 /** struct tn_py_pool - tenuto.Pool; @left: in place of one that is gone, and could not give its pool back: the list of its cache holds it */
@@ -202,6 +203,15 @@ int tn_py_memory_check(struct tn_py_memory *memory);
 void tn_py_space_close(struct tn_py_space *space);
 void tn_py_event_close(struct tn_py_event *event);
 PyObject *tn_py_reslice(PyObject *module, PyObject *args, PyObject *kw);
+
+/**
+ * tn_py_word_driver - the driver of a pool's memory whose streams wait for words, or write them
+ *
+ * Return: NULL with an exception: it is host memory, or the driver's streams know no words
+ */
+const struct tn_device_driver *tn_py_word_driver(const struct tn_py_pool *pool);
+/** tn_py_stream - a number that is a driver's stream, or an engine's own (a cudaStream_t; 0: the default one). Return: false with an exception */
+bool tn_py_stream(PyObject *from, void **stream);
 
 /** tn_py_enter - before a call: holds the cache and keeps it open; false with an exception if it is closed */
 bool tn_py_enter(struct tn_py_cache *cache);

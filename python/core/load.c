@@ -238,23 +238,57 @@ static PyObject *load_poll(PyObject *self, PyObject *args)
 	return rc == -EAGAIN && !PyErr_Occurred() ? Py_NewRef(Py_None) : told(rc);
 }
 
-static PyObject *load_event(PyObject *self, PyObject *arg)
+/* The word of a load that is one operation, and its value. Return: false with an exception */
+static bool word_of(PyObject *self, PyObject *number, const uint64_t **word, uint64_t *value)
 {
 	struct tn_py_op *op = ((struct tn_py_handle *)self)->op;
-	const uint64_t *word;
-	uint64_t value;
 	uint32_t layer;
 	int rc;
 
-	if (!layer_of(arg, op, &layer) || !live(self))
-		return NULL;
-	if (op->next)
-		return tn_py_raise_text(-EINVAL, "a load of more blocks than max_op_blocks has no one word for a layer: wait or poll, or load fewer blocks at once");
+	if (!layer_of(number, op, &layer) || !live(self))
+		return false;
+	if (op->next) {
+		tn_py_raise_text(-EINVAL, "a load of more blocks than max_op_blocks has no one word for a layer: wait or poll, or load fewer blocks at once");
+		return false;
+	}
 	if (!tn_py_enter(op->cache))
-		return NULL;
-	rc = tn_load_event(op->load, layer, &word, &value);
+		return false;
+	rc = tn_load_event(op->load, layer, word, value);
 	tn_py_leave(op->cache);
-	return rc ? tn_py_raise(rc) : Py_BuildValue("(KK)", (unsigned long long)(uintptr_t)word, (unsigned long long)value);
+	if (rc)
+		tn_py_raise(rc);
+	return rc == 0;
+}
+
+static PyObject *load_event(PyObject *self, PyObject *arg)
+{
+	const uint64_t *word;
+	uint64_t value;
+
+	return word_of(self, arg, &word, &value) ? Py_BuildValue("(KK)", (unsigned long long)(uintptr_t)word, (unsigned long long)value) : NULL;
+}
+
+static PyObject *load_stream_wait(PyObject *self, PyObject *args)
+{
+	struct tn_py_op *op = ((struct tn_py_handle *)self)->op;
+	const struct tn_device_driver *driver;
+	PyObject *number, *layer = Py_None;
+	struct tn_py_cache *cache;
+	const uint64_t *word;
+	uint64_t value;
+	void *stream;
+	int rc;
+
+	if (!PyArg_ParseTuple(args, "O|O", &number, &layer) || !tn_py_stream(number, &stream) || !live(self))
+		return NULL;
+	driver = tn_py_word_driver(op->pool);
+	cache = op->cache;
+	if (!driver || !word_of(self, layer, &word, &value) || !tn_py_enter(cache))
+		return NULL;
+	Py_INCREF((PyObject *)cache);
+	TN_PY_CALL(cache, rc = driver->ops->word_wait(driver, stream, word, value));
+	Py_DECREF((PyObject *)cache);
+	return rc ? tn_py_raise_text(rc, "the driver's stream does not take the wait for a word") : Py_NewRef(Py_None);
 }
 
 /* ---- the end ---------------------------------------------------------------------------------------------------------- */
@@ -429,6 +463,9 @@ static PyMethodDef methods[] = {
 	{"poll", load_poll, METH_VARARGS, "poll(layer=None)\n--\n\nAs wait, but returns None instead of waiting."},
 	{"event", load_event, METH_O,
 	 "event(layer)\n--\n\n(address, value): the layer is in place once the 64-bit word at the address is at least the value. For streams of a GPU."},
+	{"stream_wait", load_stream_wait, METH_VARARGS,
+	 "stream_wait(stream, layer=None)\n--\n\nWhat the stream is asked for from now on happens once the layer is in place (None: the last one), or has failed: so look at "
+	 "wait() before what was computed is kept. stream: a number, as torch.cuda.Stream.cuda_stream, of the device that the pool is in."},
 	{"cancel", load_cancel, METH_NOARGS, "cancel()\n--\n\nStop caring: what is not yet issued will not be."},
 	{"end", WITH_KEYWORDS(load_end),
 	 "end(timeout=None)\n--\n\nCancel what has not arrived, and wait until nothing is in flight.\n\n"

@@ -99,6 +99,7 @@ static PyObject *memory_new(PyTypeObject *type, PyObject *args, PyObject *kw)
 			tn_py_raise(rc);
 		else
 			tn_py_link_add(&self->cache->children[TN_PY_MEMORIES], &self->link);
+		self->driver = desc.driver;
 	}
 	PyMem_Free((void *)(uintptr_t)desc.ranges);
 	if (rc == 0)

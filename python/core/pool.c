@@ -204,6 +204,25 @@ PyType_Spec tn_py_pool_spec = {
 	.slots = pool_slots,
 };
 
+/* ---- streams ------------------------------------------------------------------------------------------------------------ */
+
+const struct tn_device_driver *tn_py_word_driver(const struct tn_py_pool *pool)
+{
+	const struct tn_device_driver *driver = pool->memory->driver;
+
+	if (driver && driver->ops->word_wait && driver->ops->word_write)
+		return driver;
+	tn_py_raise_text(-ENOTSUP, driver ? "streams of this driver wait for no words: wait for layers on the host (Load.wait), and raise events there" :
+					    "the pool is in host memory: a stream waits for layers of pools in the memory of its device");
+	return NULL;
+}
+
+bool tn_py_stream(PyObject *from, void **stream)
+{
+	*stream = PyLong_AsVoidPtr(from);
+	return !PyErr_Occurred();
+}
+
 /* ---- events ------------------------------------------------------------------------------------------------------------- */
 
 static PyObject *event_new(PyTypeObject *type, PyObject *args, PyObject *kw)
@@ -276,6 +295,30 @@ static PyObject *event_raise(PyObject *self, PyObject *arg)
 	return rc ? tn_py_raise(rc) : Py_NewRef(Py_None);
 }
 
+static PyObject *event_stream_raise(PyObject *self, PyObject *args)
+{
+	struct tn_py_event *event = (struct tn_py_event *)self;
+	const struct tn_device_driver *driver;
+	unsigned long long value;
+	PyObject *pool, *number;
+	uint64_t *word;
+	void *stream;
+	int rc;
+
+	if (!PyArg_ParseTuple(args, "O!OK", tn_py_pool_type, &pool, &number, &value) || !tn_py_stream(number, &stream))
+		return NULL;
+	driver = tn_py_word_driver((struct tn_py_pool *)pool);
+	if (!driver || !tn_py_enter(event->cache))
+		return NULL;
+	word = event->e ? tn_event_address(event->e) : NULL;
+	rc = -EBADF;
+	if (word)
+		TN_PY_CALL(event->cache, rc = driver->ops->word_write(driver, stream, word, value));
+	else
+		tn_py_leave(event->cache);
+	return rc ? tn_py_raise_text(rc, word ? "the driver's stream does not take the write of a word" : "the event was closed") : Py_NewRef(Py_None);
+}
+
 static PyObject *event_address(PyObject *self, void *arg)
 {
 	struct tn_py_event *event = (struct tn_py_event *)self;
@@ -285,6 +328,9 @@ static PyObject *event_address(PyObject *self, void *arg)
 
 static PyMethodDef event_methods[] = {
 	{"raise_to", event_raise, METH_O, "raise_to(value)\n--\n\nThe word has at least this value from now on."},
+	{"stream_raise", event_stream_raise, METH_VARARGS,
+	 "stream_raise(pool, stream, value)\n--\n\nThe stream raises the word to the value when it gets there: what it was asked for before is done then. stream: a number, "
+	 "as torch.cuda.Stream.cuda_stream, of the device that the pool is in. Nobody else raises the event."},
 	{NULL, NULL, 0, NULL},
 };
 

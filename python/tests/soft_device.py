@@ -42,6 +42,14 @@ class Device:
         self.held.append(out.value)
         return out.value
 
+    def stream(self):
+        """A stream, as an engine has one: a number; and what destroys it."""
+        ops, driver, out = self.driver.contents.ops.contents, C.cast(self.driver, C.c_void_p), C.c_void_p()
+        rc = C.CFUNCTYPE(C.c_int, C.c_void_p, C.c_uint32, C.c_void_p)(ops.stream_create)(driver, 0, C.byref(out))
+        if rc:
+            raise OSError(-rc, 'no stream of a device')
+        return out.value, lambda: C.CFUNCTYPE(None, C.c_void_p, C.c_void_p)(ops.stream_destroy)(driver, out)
+
     def release(self):
         """Gives all memory back."""
         for address in self.held:

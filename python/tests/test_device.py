@@ -2,15 +2,18 @@
 """Memory of a device through Python: on the soft device, and by the CUDA plugin on a library that stands in for libcuda. No CPU may touch a byte of it: a process that
 does dies.
 """
+import ctypes
 import os
 import subprocess
 import sys
+import time
 import unittest
 
 import tenuto
 import soft_device
 from case import SEED, Case, content, main
 
+os.environ['TN_SOFT_COPY_NS'] = '5000000'  # a stream of an engine that did not wait would be earlier
 LAYERS, PAGES, PAGE_SHAPE, PAGE = 3, 8, (4, 2, 8), 128
 WHOLE = LAYERS * 2 * PAGES * PAGE
 OWNER = '''
@@ -128,6 +131,47 @@ class Device(Case):
             self.device.library.tn_soft_hold(0)
             self.assertEqual([load.wait(i) for i in range(LAYERS)], [4] * LAYERS)
             self.assertNotEqual(self.device.read(address, WHOLE), bytes(WHOLE))
+
+    def test_a_stream_waits_for_a_layer_and_raises_the_event_of_a_save(self):
+        address, cache = self.device.allocate(WHOLE), self.open(host_bytes=16 << 20)
+        pool = self.goes_and_comes(cache, CudaArray(address, (LAYERS, 2, PAGES, *PAGE_SHAPE)), 'lpn', address)
+        space, keys = self.space(cache, 'lpn')
+        stream, destroy = self.device.stream()
+        self.addCleanup(destroy)
+        event = cache.event()
+        word = ctypes.c_uint64.from_address(event.address)
+        self.addCleanup(self.device.library.tn_soft_hold, 0)
+        self.device.library.tn_soft_hold(1)
+        load = space.load(keys[:32], pool, range(4))
+        save = space.save(space.keys([1000, 1001] * 8), pool, range(4, PAGES))
+        for layer in range(LAYERS):  # as an engine computes: nobody waits on the host
+            load.stream_wait(stream, layer)
+            event.stream_raise(pool, stream, layer + 1)
+            save.layer(layer, event, layer + 1)
+        save.commit()
+        time.sleep(0.05)
+        self.assertEqual((word.value, load.poll(0)), (0, None))
+        self.device.library.tn_soft_hold(0)
+        raised = 0
+        while raised < LAYERS:
+            raised = word.value
+            self.assertTrue(raised == 0 or load.poll(raised - 1) is not None, 'the stream did not wait')
+        result = save.finish()
+        self.assertEqual((word.value, result.stored + result.host_only), (LAYERS, 2))
+        self.assertEqual(load.finish(), 2)
+        with self.assertRaises(tenuto.Error):
+            load.stream_wait(stream)
+        with self.assertRaisesRegex(IndexError, 'layer 3 of 3'):
+            space.load(keys[:16], pool, range(2)).stream_wait(stream, LAYERS)
+
+    def test_no_stream_waits_for_pages_in_host_memory(self):
+        cache = self.open(host_bytes=16 << 20)
+        space, keys = self.space(cache)
+        pool = cache.memory(bytearray(WHOLE)).pool(self.geometry, npages=PAGES, order=tenuto.POOL_PLANES_PAGES)
+        with self.assertRaisesRegex(tenuto.Error, 'the pool is in host memory'):
+            space.load(keys[:16], pool, range(2)).stream_wait(0)
+        with self.assertRaisesRegex(tenuto.Error, 'the pool is in host memory'):
+            cache.event().stream_raise(pool, 0, 1)
 
     def test_a_copy_that_fails_is_a_miss_and_the_next_load_is_good(self):
         address, cache = self.device.allocate(WHOLE), self.open(host_bytes=16 << 20)
