@@ -97,6 +97,8 @@ static void wake_owner(void *arg)
 	tn_io_wake(((struct tn_cache *)arg)->io);
 }
 
+_Static_assert(TN_DEVICES_MAX <= TN_DIRECT_FILES_MAX, "each device has a file");
+
 /* Engines that do not lend their files, such as those of namespaces, have none for the direct way. */
 static int create_direct(struct tn_cache *cache)
 {
