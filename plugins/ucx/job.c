@@ -232,6 +232,7 @@ static void enter(struct ucx_work *w)
 	struct ucx *u = w->ucx;
 
 	w->peer = w->job->peer;
+	ucx_rkeys_trim(w->peer);
 	w->peer->jobs++;
 	w->peer->moved_ns = ucx_now();
 	w->issued = w->in_flight = 0;

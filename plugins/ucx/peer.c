@@ -36,6 +36,12 @@ static void forget_rkeys(struct ucx_peer *p)
 	p->nrkeys = 0;
 }
 
+void ucx_rkeys_trim(struct ucx_peer *p)
+{
+	if (p->nrkeys > RKEYS_MAX && !p->jobs)
+		forget_rkeys(p);
+}
+
 /* UCX takes no length: what a cut key lacks is zeros, and not memory behind it. */
 ucp_rkey_h ucx_rkey_of(struct ucx_peer *p, const struct tn_xfer_section_key *key)
 {
@@ -45,8 +51,6 @@ ucp_rkey_h ucx_rkey_of(struct ucx_peer *p, const struct tn_xfer_section_key *key
 	for (k = p->rkey[key->section % UCX_RKEY_SLOTS]; k; k = k->next)
 		if (k->section == key->section)
 			return k->rkey;
-	if (p->nrkeys >= RKEYS_MAX && p->jobs == 1) /* the one that asks, with its first section */
-		forget_rkeys(p);
 	k = calloc(1, sizeof(*k));
 	if (!k)
 		return NULL;

@@ -103,6 +103,8 @@ void ucx_peer_remove(void *backend, void *peer);
 void ucx_peer_fail(struct ucx_peer *p, int code);
 /* Closes what has failed, frees what has left. True: something has not closed yet. */
 bool ucx_peers_close(struct ucx *u);
+/* Sections come and go: forgets the keys of a peer that has too many and no job. */
+void ucx_rkeys_trim(struct ucx_peer *p);
 /* A key of the peer's; NULL: it is not one. */
 ucp_rkey_h ucx_rkey_of(struct ucx_peer *p, const struct tn_xfer_section_key *key);
 
