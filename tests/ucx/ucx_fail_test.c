@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The plugin ucx over a libucp.so.0 of the tests (argument: its directory): each call fails in turn, is told in words, and leaves nothing behind. */
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <tenuto/xfer.h>
+
+#include "tn_test.h"
+
+static char memory[4096];
+static int (*open_objects)(void);
+
+static int try_agent(struct tn_xfer_agent **out)
+{
+	const char *backend = "ucx";
+	struct tn_xfer_agent_opts opts;
+
+	tn_xfer_agent_opts_init(&opts);
+	opts.name = "one";
+	opts.listen = "none";
+	opts.backends = &backend;
+	opts.nbackends = 1;
+	return tn_xfer_agent_create(&opts, out);
+}
+
+static void expect_text(const char *words)
+{
+	if (!strstr(tn_error_last()->text, words))
+		fail_msg("\"%s\" lacks \"%s\"", tn_error_last()->text, words);
+}
+
+static void a_library_that_is_too_old_is_refused(void **state)
+{
+	struct tn_xfer_agent *a;
+
+	setenv("STUB_UCP_FAIL", "ucp_get_version", 1);
+	assert_int_equal(try_agent(&a), -EPROTO);
+	expect_text("UCX 1.12");
+	unsetenv("STUB_UCP_FAIL");
+}
+
+static void each_call_of_the_start_may_fail(void **state)
+{
+	static const struct {
+		const char *call;
+		int code;
+		const char *words;
+	} calls[] = {
+		{"ucp_config_read", -EINVAL, "UCX's settings"}, {"ucp_init_version", -ENOMEM, "does not start"}, {"ucp_worker_create", -ENOMEM, "no worker"},
+		{"ucp_worker_get_efd", -ENOMEM, "event descriptor"}, {"ucp_worker_query", -ENOMEM, "no address"},
+	};
+	struct tn_xfer_agent *a;
+
+	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+		setenv("STUB_UCP_FAIL", calls[i].call, 1);
+		assert_int_equal(try_agent(&a), calls[i].code);
+		expect_text(calls[i].words);
+		assert_int_equal(open_objects(), 0);
+	}
+	unsetenv("STUB_UCP_FAIL");
+}
+
+static void an_address_that_is_too_long_is_refused(void **state)
+{
+	struct tn_xfer_agent *a;
+
+	setenv("STUB_UCP_ADDRESS", "100000", 1);
+	assert_int_equal(try_agent(&a), -E2BIG);
+	expect_text("UCX_NET_DEVICES");
+	unsetenv("STUB_UCP_ADDRESS");
+	assert_int_equal(open_objects(), 0);
+}
+
+static void a_section_that_ucx_does_not_take_is_refused(void **state)
+{
+	struct tn_xfer_section s = {.address = (uintptr_t)memory, .bytes = sizeof(memory)};
+	struct tn_xfer_agent *a;
+	int before;
+
+	assert_int_equal(try_agent(&a), 0);
+	before = open_objects();
+	setenv("STUB_UCP_FAIL", "ucp_mem_map", 1);
+	assert_int_equal(tn_xfer_register(a, TN_XFER_DRAM, &s, 1), -ENOMEM);
+	expect_text("4096 bytes cannot be registered");
+	assert_int_equal(open_objects(), before);
+	unsetenv("STUB_UCP_FAIL");
+	assert_int_equal(tn_xfer_register(a, TN_XFER_DRAM, &s, 1), 0);
+	assert_int_equal(open_objects(), before + 1);
+	assert_int_equal(tn_xfer_deregister(a, TN_XFER_DRAM, &s, 1, tn_test_deadline()), 0);
+	assert_int_equal(open_objects(), before);
+	assert_int_equal(tn_xfer_agent_destroy(a), 0);
+	assert_int_equal(open_objects(), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_library_that_is_too_old_is_refused),
+		cmocka_unit_test(each_call_of_the_start_may_fail),
+		cmocka_unit_test(an_address_that_is_too_long_is_refused),
+		cmocka_unit_test(a_section_that_ucx_does_not_take_is_refused),
+	};
+	void *library = dlopen("libucp.so.0", RTLD_NOW);
+
+	*(void **)&open_objects = library ? dlsym(library, "stub_open") : NULL;
+	if (!open_objects)
+		return 1;
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
