@@ -424,7 +424,7 @@ static void a_lost_device_ends_loads_and_saves_and_the_cache_lives_on(void **sta
 	set(&stub->hold, 0);
 	assert_int_equal(rig_load_wait(w.r.s, load, RIG_LAYERS - 1), 0);
 	rig_load_end(w.r.s, load);
-	assert_int_equal(rig_save_end(w.r.s, save).error, -EFAULT);
+	assert_int_equal(rig_save_end(w.r.s, save).error, -ENODEV);
 	lost = device;
 	assert_int_equal(tn_soft_device_create(&(struct tn_soft_device_opts){0}, &device), 0);
 	w.r.o.soft_device = device;
