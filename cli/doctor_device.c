@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * doctor: IOMMU, VFIO, CUDA, GPUDirect Storage, UCX. Libraries are opened by name, as plugins would
+ * doctor: IOMMU, VFIO, CUDA, GPUDirect Storage. Libraries are opened by name, as plugins would
  * find them; the program itself depends on none.
  */
 #include <dirent.h>
@@ -110,27 +110,10 @@ static void probe_gds(struct doctor *d)
 		dlclose(lib);
 }
 
-static void probe_ucx(struct doctor *d)
-{
-	static const char gives[] = "nothing yet; later: blocks from and to other machines";
-	void *lib = dlopen("libucp.so.0", RTLD_LAZY | RTLD_LOCAL);
-	const char *(*version)(void) = NULL;
-
-	if (lib)
-		*(void **)&version = dlsym(lib, "ucp_get_version_string");
-	if (lib)
-		doctor_add(d, "UCX", DOCTOR_YES, gives, "", "version %.40s", version ? version() : "unknown");
-	else
-		doctor_add(d, "UCX", DOCTOR_NO, gives, "for later: apt-get install libucx0", "libucp.so.0 not found");
-	if (lib)
-		dlclose(lib);
-}
-
 void doctor_probe_devices(struct doctor *d)
 {
 	probe_iommu(d);
 	probe_drives(d);
 	probe_cuda(d);
 	probe_gds(d);
-	probe_ucx(d);
 }

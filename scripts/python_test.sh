@@ -2,12 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # python_test.sh: build the wheel, install it into a new environment, and run the tests of the package there.
 #
-# TN_PYTHON: the interpreter (python3). Where it has torch and transformers, the environment sees them and the tests of tenuto.hf and of pictures run, too; where it has not,
+# TN_PYTHON: the interpreter (python3). Where it has torch and transformers, the environment sees them and the tests of tenuto.hf, of kernels and of pictures run, too; where it has not,
 # they are installed once, from the Python registry, into an environment below TENUTO_CACHE (~/.cache/tenuto), while the wheel is built. What the registry does
 # not give within TN_INSTALL_SECONDS (150) is skipped, and said. Prints "python: N passed, N failed, N skipped"; with TN_TALLY=FILE the numbers go there, too.
 set -eu
 
-ENGINE="torch==2.13.0 transformers==5.19.0 matplotlib==3.10.9"
+ENGINE="torch==2.13.0 transformers==5.19.0 triton==3.9.0 matplotlib==3.10.9"
 root=$(cd "$(dirname "$0")/.." && pwd)
 python=${TN_PYTHON:-python3}
 limit=${TN_INSTALL_SECONDS:-150}

@@ -8,9 +8,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define MAJOR 1u
 #define MINOR 13u
+#define BOOT_ID "/proc/sys/kernel/random/boot_id"
 
 static _Thread_local char text[512];
 
@@ -102,6 +104,9 @@ static int open_library(void)
 	unsigned release = 0;
 	void *library;
 
+	/* UCX reads it while it is loaded, and says on stdout that it could not, before it looks at its settings. */
+	if (access(BOOT_ID, R_OK))
+		return ucx_fail(-errno, "UCX needs %s, which this process cannot read: mount /proc", BOOT_ID);
 	set_environment();
 	library = dlopen("libucp.so.0", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
 	if (!library)

@@ -41,17 +41,19 @@ static struct tn_lane_group *pop(struct tn_lane_groups *q)
 
 /* ---- bounce buffers ------------------------------------------------------------------------------------- */
 
-static bool take_bounce(struct tn_lane *lane, struct tn_lane_group *g, uint64_t bytes)
+static bool take_bounce(struct tn_lane *lane, struct tn_lane_group *g, const struct tn_copier *copier, uint64_t bytes)
 {
 	for (uint32_t i = 0; i < lane->nbounces; i++) {
 		struct tn_lane_bounces *b = &lane->bounces[i];
 
-		if (b->bytes_each < bytes || b->nfree == 0 || !tn_lane_may_bounce(lane, g->copier, i))
+		if (b->bytes_each < bytes || b->nfree == 0 || !tn_lane_may_bounce(lane, copier, i))
 			continue;
 		g->bounce = b->memory + b->bytes_each * b->free[--b->nfree];
 		g->bounce_class = i;
-		if (g->copier)
-			lane->held[tn_copier_number(g->copier)].bounces[i]++;
+		if (g->held) {
+			g->held->bounces[i]++;
+			lane->device_bounces[i]++;
+		}
 		return true;
 	}
 	return false;
@@ -71,8 +73,10 @@ static void give_bounce(struct tn_lane *lane, struct tn_lane_group *g)
 
 	b->free[b->nfree++] = (uint32_t)((size_t)(g->bounce - b->memory) / b->bytes_each);
 	g->bounce = NULL;
-	if (g->copier)
-		lane->held[tn_copier_number(g->copier)].bounces[g->bounce_class]--;
+	if (g->held) {
+		g->held->bounces[g->bounce_class]--;
+		lane->device_bounces[g->bounce_class]--;
+	}
 }
 
 /* ---- gathering ------------------------------------------------------------------------------------------ */
@@ -100,7 +104,7 @@ static bool fits(struct tn_lane *lane, const struct tn_lane_group *g, struct tn_
 		return false;
 	if (!g->bounce && g->iovs + iovs > TN_LANE_IOVS_MERGED)
 		return false;
-	if (run->copier != g->copier) /* a driver is called once for all of a group */
+	if (run->copier != g->member[0].run->copier) /* a driver is called once for all of a group */
 		return false;
 	return tn_lane_check(lane, run, at) == 0 && tn_lane_is_direct(lane, run, at, g->scratch) == !g->bounce;
 }
@@ -167,8 +171,8 @@ static void group_free(struct tn_lane *lane, struct tn_lane_group *g)
 {
 	if (g->bounce)
 		give_bounce(lane, g);
-	if (g->copier)
-		lane->held[tn_copier_number(g->copier)].groups--;
+	if (g->held)
+		g->held->groups--;
 	g->next = lane->free_groups;
 	lane->free_groups = g;
 	lane->busy_groups--;
@@ -200,7 +204,7 @@ static int make_ready(struct tn_lane *lane, struct tn_lane_group *g, const struc
 		return 0;
 	if (!any_bounce(lane, bytes))
 		return -ENOBUFS; /* nobody announced objects of that size */
-	return take_bounce(lane, g, bytes) ? 0 : -EAGAIN;
+	return take_bounce(lane, g, run->copier, bytes) ? 0 : -EAGAIN;
 }
 
 static void transfer(struct tn_lane *lane, struct tn_lane_group *g, uint64_t now)
@@ -230,7 +234,7 @@ bool tn_lane_group_start(struct tn_lane *lane, struct tn_lane_run *run, uint64_t
 	g->bytes = g->next_byte = 0;
 	g->status = 0;
 	g->op = (uint8_t)run->cb.op;
-	g->copier = run->copier;
+	g->held = run->copier ? &lane->held[tn_copier_number(run->copier)] : NULL;
 	err = tn_lane_check(lane, run, at);
 	if (!err)
 		err = make_ready(lane, g, run, copies);
@@ -245,8 +249,8 @@ bool tn_lane_group_start(struct tn_lane *lane, struct tn_lane_run *run, uint64_t
 	lane->free_groups = g->next;
 	lane->busy_groups++;
 	lane->copying += copies;
-	if (g->copier)
-		lane->held[tn_copier_number(g->copier)].groups++;
+	if (g->held)
+		g->held->groups++;
 	g->place = run->order[at].place;
 	add_member(lane, g, run, at);
 	if (copies) {

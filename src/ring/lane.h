@@ -172,7 +172,7 @@ struct tn_lane_group {
 	int status;
 	unsigned char *bounce;
 	uint32_t bounce_class;
-	struct tn_copier *copier; /* whose device's share it is of; or NULL */
+	struct tn_lane_held *held; /* of whose device's share it is; or NULL. The copier may be gone before the group is free */
 	struct iovec *scratch;	   /* of the lane's thread; of the job while no request is out */
 	struct iovec *job_scratch; /* of the job */
 	struct tn_copying copying; /* a driver's, before the job or after it */
@@ -239,6 +239,7 @@ struct tn_lane {
 	uint32_t ngroups, busy_groups;
 	uint32_t copying; /* of them, those that copy or check: half of all at most, so that devices do not wait for CPUs; and one if any wants to */
 	struct tn_lane_held held[TN_COPIERS_MAX]; /* by number of the copier */
+	uint32_t device_bounces[TN_LANE_BOUNCE_CLASSES]; /* of all of them */
 	struct tn_lane_groups moving;  /* whose bytes a driver moves */
 	struct tn_lane_groups filled;  /* writes whose bounce buffer is filled; their requests are next */
 	struct tn_lane_groups landed;  /* reads whose job is done on the spot, once the next requests are submitted; ... */
@@ -293,10 +294,15 @@ static inline bool tn_lane_on_device(const struct tn_lane_group *g)
 	return !g->bounce && g->member[0].run->memory->copier && !tn_lane_copies(g->op);
 }
 
-/* Whether groups of the copier's device, or of host memory (NULL), may have one more bounce buffer of the class. */
+/*
+ * Whether groups of the copier's device, or of host memory (NULL), may have one more bounce buffer of the class. A share stays with host memory, also when a
+ * device comes while those before have what was their share then.
+ */
 static inline bool tn_lane_may_bounce(const struct tn_lane *lane, const struct tn_copier *copier, uint32_t bounce_class)
 {
-	return !copier || lane->held[tn_copier_number(copier)].bounces[bounce_class] < tn_copier_share(copier, TN_LANE_BOUNCES);
+	uint32_t share = copier ? tn_copier_share(copier, TN_LANE_BOUNCES) : 0;
+
+	return !copier || (lane->held[tn_copier_number(copier)].bounces[bounce_class] < share && lane->device_bounces[bounce_class] < TN_LANE_BOUNCES - share);
 }
 
 /* What a bounce buffer for objects of this many bytes has at least. */

@@ -236,13 +236,13 @@ static void add_object(struct tn_copying *copying, const struct tn_span *span, c
 	}
 }
 
-/* By the copier of the side that lies flat: it is the one of both that shows when the device of a tier is lost. */
+/* Both memories are of one device. */
 static void copy_within(struct tn_lane_group *g)
 {
 	const struct tn_lane_run *first = g->member[0].run;
 
 	g->worked = true; /* nothing is left for a job */
-	tn_copying_begin(&g->copying, first->source->layout ? first->memory->copier : first->source_memory->copier, TN_DEVICE_WITHIN);
+	tn_copying_begin(&g->copying, first->memory->copier, TN_DEVICE_WITHIN);
 	for (uint32_t i = 0; i < g->members; i++) {
 		const struct tn_lane_run *run = g->member[i].run;
 		const struct tn_shape *s = run->list->shape;

@@ -75,6 +75,7 @@ static void give_up(struct tn_lane *lane, struct tn_lane_run *run, int status)
 		tn_lane_wait(lane, run, -1);
 		tn_lane_member_done(lane, run, at, status);
 	}
+	lane->starved = false; /* what others wait for may have been for it */
 }
 
 /* Finishes a whole IOCB that cannot be begun. */
@@ -283,27 +284,32 @@ static bool finish_cancelled(struct tn_lane *lane, struct tn_lane_intake *in)
 	return true;
 }
 
-/* Of a run with memory of a device: whether bounce buffers are what its groups may wait for. */
-static bool may_bounce(const struct tn_lane *lane, const struct tn_lane_run *run)
+/* Of a run with memory of a device: whether its next group needs a bounce buffer. */
+static bool needs_bounce(const struct tn_lane *lane, const struct tn_lane_run *run)
 {
-	uint32_t device = tn_ioctx_device(run->order[run->cursor].place);
+	uint32_t at = run->cursor;
 
 	if (tn_lane_copies(run->cb.op))
 		return tn_lane_copy_bounces(run);
-	return run->bounces || !tn_direct_has(lane->o.direct, device) || !tn_copier_sums(run->memory->copier);
+	while (at < run->cb.count && run->order[at].taken)
+		at++;
+	if (at == run->cb.count || !lane->free_groups || tn_lane_check(lane, run, at))
+		return false; /* there is no next one, or it waits for a group, or it ends without one */
+	return !tn_lane_is_direct(lane, run, at, lane->free_groups->scratch);
 }
 
 /* Whether the run's device has all that it may have in this lane: its next group waits for one of its others. */
 static bool is_full(const struct tn_lane *lane, const struct tn_lane_run *run)
 {
 	uint64_t bytes = tn_lane_bounce_bytes(run->list->shape->padded_bytes);
-	bool none = false;
+	bool none = false, needs;
 
 	if (!run->copier)
 		return false;
 	if (lane->held[tn_copier_number(run->copier)].groups >= tn_copier_share(run->copier, lane->ngroups / 2))
 		return true;
-	for (uint32_t i = 0; i < lane->nbounces && may_bounce(lane, run); i++) {
+	needs = needs_bounce(lane, run);
+	for (uint32_t i = 0; i < lane->nbounces && needs; i++) {
 		if (lane->bounces[i].bytes_each < bytes)
 			continue;
 		if (tn_lane_may_bounce(lane, run->copier, i))
