@@ -26,6 +26,8 @@ extern "C" {
 
 /** The backend reaches bytes of a peer by @mapped of struct tn_xfer_piece. */
 #define TN_XFER_USES_MAPPED 1u
+/** Objects are written whole: what has failed of a write is not tried again alone, which would replace the object by a part of it. */
+#define TN_XFER_WHOLE 2u
 /** Most bytes of a piece. */
 #define TN_XFER_PIECE_MAX (UINT32_C(4) << 20)
 /** Most bytes by which a backend names itself to another agent's backend of its name. */
@@ -152,7 +154,7 @@ struct tn_xfer_cost {
  * @error:          why the last call of this thread that failed has failed, in words; plugins have it, in the library tn_error_last knows
  * @process:        the process that an identity names; 0: none. Metadata is bytes that anybody may have sent: the agent calls peer_add only if the kernel says that
  *                  this process is at the other end of the connection (Unix sockets), or if the shared secret has signed the metadata (TCP)
- * @flags:          TN_XFER_USES_MAPPED: the agent maps a peer's memory where it can be mapped
+ * @flags:          TN_XFER_USES_MAPPED: the agent maps a peer's memory where it can be mapped; TN_XFER_WHOLE
  *
  * Those that a backend lacks are NULL: process, section_add (nothing to do; handles are NULL), section_remove, section_key, query, identity and the peers (own agent
  * only), prepare, forget, cancel (it looks at @stop), error.

@@ -376,6 +376,7 @@ static const struct tn_xfer_backend_ops ops = {
 	.post = post,
 	.cancel = cancel,
 	.error = s3_error,
+	.flags = TN_XFER_WHOLE,
 };
 
 const struct tn_plugin tn_plugin = {

@@ -199,6 +199,19 @@ class FaultTest(Store):
                 self.assertEqual(self.fails(code, 'write', [(f'refused.{fault}', 0, 10)]), [(code, 0)])
                 self.assertEqual(self.server.methods(f'refused.{fault}'), ['GET', 'PUT'])
 
+    def test_what_failed_of_a_whole_write_is_not_written_alone(self):
+        unit = PART // 10
+        # Pieces are of 4 MiB at most: the descriptors of one of the two have failed together.
+        for name, units in (('first', (2, 2, 5)), ('last', (8, 1, 1))):
+            for fault, tries in (('403x1', 1), ('403', 1), ('503x3', 3)):
+                with self.subTest(name, fault=fault):
+                    key = f'whole-{name}.{fault}'
+                    runs = [(key, sum(units[:i]) * unit, n * unit) for i, n in enumerate(units)]
+                    code = errno.EIO if fault[0] == '5' else errno.EACCES
+                    self.assertEqual(self.fails(code, 'write', runs), [(code, 0)] * 3)
+                    self.assertEqual(self.server.methods(key), ['PUT'] * tries)
+                    self.assertNotIn(f'/{BUCKET}/{key}', self.server.objects)
+
     def test_failures_that_pass_are_tried_again(self):
         for fault in ('500x2', '503x1', '429x1', 'shortx1', 'resetx1', '409x1'):
             with self.subTest(fault):

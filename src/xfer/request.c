@@ -160,11 +160,22 @@ static void again_ended(struct tn_xfer_job *job)
 	finish(r, rc ? rc : alone);
 }
 
-/* The descriptors that were to be tried alone will not be. */
-static void give_up_alone(struct tn_xfer_request *r, int code)
+/* The descriptors that were to be tried alone will not be: each keeps the status that it has failed with. */
+static void give_up_alone(struct tn_xfer_request *r)
 {
-	for (uint32_t i = 0; i < r->alone.npieces; i++)
-		tn_xfer_piece_end(&r->alone.piece[i], 0, code);
+	for (uint32_t i = 0, k = 0; i < r->alone.npieces; i++) {
+		while (r->pieces.piece[k].first + r->pieces.piece[k].bytes <= r->alone.piece[i].first)
+			k++;
+		tn_xfer_piece_end(&r->alone.piece[i], 0, r->pieces.piece[k].status);
+	}
+}
+
+/* An object that is replaced whole is not written by a part of its descriptors. */
+static bool writes_whole(const struct tn_xfer_request *r)
+{
+	uint32_t to = r->job.op == TN_XFER_WRITE ? r->job.remote_segment : r->job.local_segment;
+
+	return backend_of(r)->ops->flags & TN_XFER_WHOLE && to == TN_XFER_OBJECT;
 }
 
 /*
@@ -176,7 +187,7 @@ static bool try_alone(struct tn_xfer_request *r)
 	const struct tn_xfer_backend *b = backend_of(r);
 	int rc;
 
-	if (tn_xfer_job_stopped(&r->job) || r->job.cut)
+	if (tn_xfer_job_stopped(&r->job) || r->job.cut || writes_whole(r))
 		return false;
 	pthread_mutex_lock(&r->agent->lock);
 	tn_xfer_pieces_split(&r->pieces, &r->alone);
@@ -201,7 +212,7 @@ static bool try_alone(struct tn_xfer_request *r)
 	if (rc == 0 && state_of(r) != TN_XFER_ACTIVE)
 		rc = -ECANCELED;
 	if (rc)
-		give_up_alone(r, rc);
+		give_up_alone(r);
 	else
 		r->current = &r->again;
 	pthread_mutex_unlock(&r->agent->lock);
