@@ -144,7 +144,8 @@ struct tn_xfer_cost {
  * @query:          whether a file or object is there
  * @identity:       what a peer's backend of this name needs (endpoint, process): how many bytes of @out
  * @peer_add:       0 and *peer; 1 and *peer: only what is mapped can be reached, the detail says why; or why the peer cannot be reached: -EHOSTUNREACH, -EPERM.
- *                  Called with the connection to the peer open
+ *                  Called with the connection to the peer open. With TN_XFER_USES_MAPPED it also takes an identity of 0 bytes, of a peer whose identity nothing
+ *                  proves: 1, and *peer that is not NULL
  * @peer_remove:    no job uses it
  * @can:            0, or why not: -ENOTSUP. @peer: whether the remote side is another agent's
  * @cost:           as far as is known

@@ -23,6 +23,7 @@
 #include "base/hash.h"
 #include "base/proc.h"
 #include "tn_test.h"
+#include "xfer/backends.h"
 
 #define SECRET "a secret of two agents"
 #define FRAME_BYTES 24u
@@ -213,6 +214,74 @@ static void metadata_does_not_choose_whose_memory_is_used(void **state)
 	}
 	kill(victim, SIGKILL);
 	waitpid(victim, NULL, 0);
+}
+
+/* What this process has dialled: the other end has a name. */
+static void break_connections(void)
+{
+	for (int fd = 3; fd < 256; fd++) {
+		struct sockaddr_un name;
+		socklen_t n = sizeof(name);
+
+		if (getpeername(fd, (struct sockaddr *)&name, &n) == 0 && name.sun_family == AF_UNIX && n > sizeof(name.sun_family))
+			shutdown(fd, SHUT_RDWR);
+	}
+}
+
+static void a_request_does_not_outlive_the_proof_of_its_process(void **state)
+{
+	static const unsigned char mark[16] = "sixteen bytes..";
+	struct tn_xfer_agent *a = agent_new("a", NULL, NULL), *b = agent_new("b", NULL, NULL);
+	struct tn_xfer_request *q = NULL;
+	unsigned char bytes[4096];
+	size_t n;
+
+	register_memory(a);
+	register_memory(b);
+	n = metadata_of(a, bytes, sizeof(bytes));
+	assert_int_equal(tn_xfer_load(b, bytes, n, NULL), 0);
+	assert_int_equal(try_request(b, "a", &q), 0);
+	assert_int_equal(tn_xfer_post(q, tn_test_deadline(), NULL, TN_XFER_NO_NOTIFICATION), 0);
+	assert_int_equal(tn_xfer_wait(q, tn_test_deadline()), 0);
+	break_connections();
+	while (tn_xfer_connect(b, "a", tn_test_deadline()) == 0)
+		usleep(1000);
+	name_process(bytes, n, 1, mark);
+	assert_int_equal(tn_xfer_load(b, bytes, n, NULL), 0);
+	assert_int_equal(tn_xfer_connect(b, "a", tn_test_deadline()), 0);
+	assert_int_equal(tn_xfer_post(q, tn_test_deadline(), NULL, TN_XFER_NO_NOTIFICATION), -ECONNRESET);
+	assert_non_null(strstr(tn_error_last()->text, "the metadata names process 1"));
+	assert_int_equal(tn_xfer_release(q), 0);
+	assert_int_equal(tn_xfer_agent_destroy(b), 0);
+	assert_int_equal(tn_xfer_agent_destroy(a), 0);
+}
+
+static void job_ended(struct tn_xfer_job *job)
+{
+	job->word[3] = 1;
+}
+
+/* The belt of the above: the backend takes no address of a peer as one of this process. */
+static void a_peer_that_nothing_proves_is_not_this_process(void **state)
+{
+	const struct tn_xfer_backend_ops *ops = &tn_xfer_memory_ops;
+	char here[16] = "here", there[16] = "there", mapped[16] = "mapped";
+	struct tn_xfer_piece piece[] = {{.local = (uintptr_t)here, .remote = (uintptr_t)there, .bytes = sizeof(here)},
+					{.local = (uintptr_t)here, .remote = (uintptr_t)there, .bytes = sizeof(here), .mapped = (unsigned char *)mapped}};
+	struct tn_xfer_job job = {.op = TN_XFER_WRITE, .piece = piece, .npieces = 2, .bytes = 2 * sizeof(here), .ended = job_ended};
+	void *self;
+
+	assert_int_equal(ops->create(NULL, 0, &self), 0);
+	assert_int_equal(ops->peer_add(self, NULL, 0, &job.peer), 1);
+	assert_non_null(job.peer);
+	ops->post(self, &job);
+	assert_int_equal(job.word[3], 1);
+	assert_int_equal(piece[0].status, -ECONNRESET);
+	assert_string_equal(there, "there");
+	assert_int_equal(piece[1].status, 0);
+	assert_string_equal(mapped, "here");
+	ops->peer_remove(self, job.peer);
+	ops->destroy(self);
 }
 
 static void a_secret_proves_the_process_by_tcp(void **state)
@@ -738,6 +807,8 @@ int main(void)
 		cmocka_unit_test(metadata_does_not_choose_whose_memory_is_used),
 		cmocka_unit_test(a_child_does_not_keep_a_handshake_open),
 		cmocka_unit_test(metadata_that_the_secret_has_not_signed_is_refused),
+		cmocka_unit_test(a_request_does_not_outlive_the_proof_of_its_process),
+		cmocka_unit_test(a_peer_that_nothing_proves_is_not_this_process),
 		cmocka_unit_test(a_secret_proves_the_process_by_tcp),
 		cmocka_unit_test(a_clock_that_is_set_back_keeps_no_new_agent_out),
 		cmocka_unit_test(sections_in_falling_order_take_no_longer_than_in_rising_order),

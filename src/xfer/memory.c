@@ -35,7 +35,7 @@
 #define CMA_LATENCY_NS 2000u
 
 struct process {
-	pid_t pid;
+	pid_t pid; /* 0: nothing proves which; only what is mapped is reached */
 	uint64_t mark_at;
 	unsigned char mark[MARK_BYTES];
 };
@@ -81,7 +81,7 @@ static bool is_process(const struct process *who)
 	unsigned char mark[MARK_BYTES];
 	struct iovec to = {mark, sizeof(mark)}, from = {(void *)(uintptr_t)who->mark_at, sizeof(mark)};
 
-	return process_vm_readv(who->pid, &to, 1, &from, 1, 0) == (ssize_t)sizeof(mark) && !memcmp(mark, who->mark, sizeof(mark));
+	return who->pid && process_vm_readv(who->pid, &to, 1, &from, 1, 0) == (ssize_t)sizeof(mark) && !memcmp(mark, who->mark, sizeof(mark));
 }
 
 /* The next pieces, or parts of them, that one system call moves: from byte `at` of the first one on. */
@@ -371,18 +371,20 @@ static uint32_t memory_process(void *backend, const unsigned char *identity, siz
 static int memory_peer_add(void *backend, const unsigned char *identity, size_t bytes, void **out)
 {
 	uint64_t namespace, boot[2], theirs[2];
-	struct process who, *p;
+	struct process who = {0}, *p;
 
-	if (!read_identity(identity, bytes, &who, theirs, &namespace))
+	if (bytes && !read_identity(identity, bytes, &who, theirs, &namespace))
 		return tn_fail(-EBADMSG, "backend memory: an identity of %zu bytes is none of it", bytes);
 	tn_boot_id(boot);
-	if (memcmp(boot, theirs, sizeof(boot)))
+	if (bytes && memcmp(boot, theirs, sizeof(boot)))
 		return tn_fail(-EHOSTUNREACH, "backend memory: the peer runs on another machine");
 	p = tn_get(&tn_alloc_system, sizeof(*p));
 	if (!p)
 		return -ENOMEM;
 	*p = who;
 	*out = p;
+	if (!bytes)
+		return 1; /* the caller says why */
 	if (namespace != pid_namespace())
 		tn_fail(-EPERM, "backend memory: the peer's process is in another PID namespace: share it between the containers");
 	else if (!is_process(&who))

@@ -325,8 +325,8 @@ static void add_handles(struct tn_xfer_agent *a, struct tn_xfer_peer *p, int fd)
 			rc = check_process(a, b, id, fd);
 			if (rc == 0)
 				rc = tn_xfer_backend_told(b->ops, b->ops->peer_add(b->self, id->identity, id->bytes, &p->handle[k]));
-			else if (b->ops->flags & TN_XFER_USES_MAPPED)
-				rc = 1; /* memory that the peer sends a file of is its own */
+			else if (b->ops->flags & TN_XFER_USES_MAPPED) /* memory that the peer sends a file of is its own */
+				rc = tn_xfer_backend_told(b->ops, b->ops->peer_add(b->self, NULL, 0, &p->handle[k]));
 			if (rc >= 0)
 				p->reachable |= 1u << k;
 			if (rc > 0)

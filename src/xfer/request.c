@@ -554,6 +554,17 @@ int tn_xfer_release(struct tn_xfer_request *r)
 
 /* ---- post -------------------------------------------------------------------------------------------------------------- */
 
+/* The peer may have connected anew since the request was made, as another process. */
+static bool reaches(const struct tn_xfer_request *r)
+{
+	if (!(r->peer->reachable & 1u << r->backend))
+		return false;
+	for (uint32_t i = 0; r->peer->mapped_only & 1u << r->backend && i < r->pieces.npieces; i++)
+		if (!r->pieces.piece[i].mapped)
+			return false;
+	return true;
+}
+
 static int may_post(const struct tn_xfer_request *r, uint64_t now, uint64_t deadline_ns, uint32_t bytes)
 {
 	uint32_t state = state_of(r);
@@ -568,7 +579,7 @@ static int may_post(const struct tn_xfer_request *r, uint64_t now, uint64_t dead
 		return tn_fail(-ESTALE, "agent %s was forgotten, or replaced by a newer one of its name", r->peer->head.name);
 	if (r->peer && !r->peer->conn)
 		return tn_fail(-ECONNRESET, "agent %s is lost: load its metadata again", r->peer->head.name);
-	if (r->peer && !(r->peer->reachable & 1u << r->backend))
+	if (r->peer && !reaches(r))
 		return tn_fail(-ECONNRESET, "agent %s: %s", r->peer->head.name, r->peer->why[r->backend]);
 	if (uses_revoked(r))
 		return tn_fail(-ESTALE, "a section of the request was deregistered");
