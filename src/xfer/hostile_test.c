@@ -706,6 +706,7 @@ static void neighbours_of_a_bad_descriptor_are_moved(void **state)
 		for (unsigned again = 0; again < 2; again++) {
 			assert_int_equal(tn_xfer_post(q, tn_test_deadline(), NULL, TN_XFER_NO_NOTIFICATION), 0);
 			assert_int_equal(tn_test_ended(tn_xfer_wait(q, tn_test_deadline())), -EFAULT);
+			assert_int_equal(tn_xfer_post(q, 0, NULL, TN_XFER_NO_NOTIFICATION), -ETIMEDOUT); /* a post that is refused changes nothing */
 			assert_int_equal(tn_xfer_results(q, 0, PAGES, result), 0);
 			for (uint32_t i = 0; i < PAGES; i++) {
 				assert_int_equal(result[i].status, index[i] == HOLE ? -EFAULT : 0);

@@ -232,20 +232,24 @@ static void job_ended(struct tn_xfer_job *job)
 		finish(r, rc);
 }
 
-/* Of a request that has ended: what was tried alone is forgotten. */
-static void forget_alone(struct tn_xfer_request *r)
+/* With the lock, or when nobody else has the request: what was tried alone is no part of the request any more. */
+static struct tn_xfer_pieces take_alone(struct tn_xfer_request *r)
+{
+	struct tn_xfer_pieces alone = r->alone;
+
+	r->alone = (struct tn_xfer_pieces){0};
+	return alone;
+}
+
+/* Without the lock, while nobody else can post or release the request. */
+static void forget_alone(struct tn_xfer_request *r, struct tn_xfer_pieces *alone)
 {
 	const struct tn_xfer_backend *b = backend_of(r);
-	struct tn_xfer_pieces alone;
 
-	pthread_mutex_lock(&r->agent->lock);
-	alone = r->alone;
-	r->alone = (struct tn_xfer_pieces){0};
-	pthread_mutex_unlock(&r->agent->lock);
 	if (r->prepared && b->ops->forget)
 		b->ops->forget(b->self, &r->again);
 	r->prepared = false;
-	tn_xfer_pieces_free(&alone);
+	tn_xfer_pieces_free(alone);
 }
 
 /* The request fails now, whatever its backend still does. */
@@ -530,6 +534,7 @@ int tn_xfer_release(struct tn_xfer_request *r)
 {
 	struct tn_xfer_agent *a;
 	struct tn_xfer_backend *b;
+	struct tn_xfer_pieces alone;
 	bool busy;
 
 	if (!r)
@@ -542,7 +547,8 @@ int tn_xfer_release(struct tn_xfer_request *r)
 	pthread_mutex_unlock(&a->lock);
 	if (busy)
 		return tn_fail(-EBUSY, "the request is under way: cancel it first");
-	forget_alone(r);
+	alone = take_alone(r);
+	forget_alone(r, &alone);
 	if (b->ops->forget)
 		b->ops->forget(b->self, &r->job);
 	pthread_mutex_lock(&a->lock);
@@ -623,21 +629,23 @@ static void begin(struct tn_xfer_request *r, uint64_t now, uint64_t deadline_ns,
 int tn_xfer_post(struct tn_xfer_request *r, uint64_t deadline_ns, const void *notification, uint32_t notification_bytes)
 {
 	uint64_t now = tn_now_ns(&tn_clock_system);
+	struct tn_xfer_pieces alone = {0};
 	struct tn_xfer_agent *a;
 	int rc;
 
 	if (!r || (!notification && notification_bytes && notification_bytes != TN_XFER_NO_NOTIFICATION))
 		return tn_fail(-EINVAL, "request %p, notification %p of %u bytes", (void *)r, notification, notification_bytes);
 	a = r->agent;
-	if (state_of(r) == TN_XFER_ENDED)
-		forget_alone(r);
 	pthread_mutex_lock(&a->lock);
 	rc = may_post(r, now, deadline_ns, notification_bytes);
-	if (rc == 0)
+	if (rc == 0) {
+		alone = take_alone(r);
 		begin(r, now, deadline_ns, notification, notification_bytes);
+	}
 	pthread_mutex_unlock(&a->lock);
 	if (rc)
 		return rc;
+	forget_alone(r, &alone);
 	TN_TRACE3(xfer_post, r, r->job.bytes, r->job.npieces);
 	backend_of(r)->ops->post(backend_of(r)->self, &r->job);
 	pthread_mutex_lock(&a->lock);
