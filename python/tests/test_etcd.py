@@ -202,6 +202,7 @@ class EtcdTest(Case):
         value = call(self.endpoint, 'kv/range', key=base64(where % 'named'))['kvs'][0]['value']
         call(self.endpoint, 'kv/put', key=base64(where % 'liar'), value=value)
         self.assertIn('agent liar holds the metadata of agent named', self.refused(errno.EBADMSG, other.lookup, 'liar'))
+        self.assertIsNone(other.peer('named'))  # nor was it loaded
 
     def test_agents_of_the_module_nixl_find_each_other(self):
         sys.path.insert(0, NIXL)

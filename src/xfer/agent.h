@@ -109,6 +109,9 @@ static inline int tn_xfer_agent_unpack(const struct tn_xfer_agent *a, const void
 	return tn_xfer_metadata_unpack(bytes, n, a->shared ? a->key : NULL, a->key_bytes, out);
 }
 
+/* Without the lock: as tn_xfer_load, of what was unpacked, which stays the caller's to free. */
+int tn_xfer_agent_load(struct tn_xfer_agent *a, struct tn_xfer_metadata *m);
+
 /* All of these with the lock. */
 
 /* Something happened that a sleeper may wait for. */

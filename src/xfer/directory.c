@@ -118,12 +118,18 @@ int tn_xfer_unpublish(struct tn_xfer_agent *agent, const char *label, uint64_t d
 
 static int load_as(struct tn_xfer_agent *agent, const char *peer, const void *bytes, size_t n)
 {
-	char name[TN_XFER_NAME_BYTES];
-	int rc = tn_xfer_load(agent, bytes, n, name);
+	struct tn_xfer_metadata m;
+	int rc = tn_xfer_agent_unpack(agent, bytes, n, &m);
 
-	if (rc || !strcmp(name, peer))
+	if (rc)
 		return rc;
-	return tn_fail(-EBADMSG, "the entry of agent %s holds the metadata of agent %s", peer, name);
+	/* Before it is loaded: it would replace what is known of the other agent. */
+	if (strcmp(m.head.name, peer))
+		rc = tn_fail(-EBADMSG, "the entry of agent %s holds the metadata of agent %s", peer, m.head.name);
+	else
+		rc = tn_xfer_agent_load(agent, &m);
+	tn_xfer_metadata_free(&m);
+	return rc;
 }
 
 int tn_xfer_lookup(struct tn_xfer_agent *agent, const char *peer, const char *label, uint64_t deadline_ns)

@@ -87,9 +87,23 @@ int64_t tn_xfer_metadata(struct tn_xfer_agent *agent, enum tn_xfer_segment segme
 	return rc;
 }
 
-int tn_xfer_load(struct tn_xfer_agent *agent, const void *metadata, size_t bytes, char *name)
+int tn_xfer_agent_load(struct tn_xfer_agent *agent, struct tn_xfer_metadata *m)
 {
 	struct tn_xfer_peer *old = NULL;
+	int rc;
+
+	pthread_mutex_lock(&agent->lock);
+	rc = tn_xfer_peer_load(agent, m, &old);
+	if (old) {
+		tn_xfer_requests_fail(agent, old, -ESTALE);
+		tn_xfer_peer_put(agent, old);
+	}
+	pthread_mutex_unlock(&agent->lock);
+	return rc;
+}
+
+int tn_xfer_load(struct tn_xfer_agent *agent, const void *metadata, size_t bytes, char *name)
+{
 	struct tn_xfer_metadata m;
 	int rc;
 
@@ -98,13 +112,7 @@ int tn_xfer_load(struct tn_xfer_agent *agent, const void *metadata, size_t bytes
 	rc = tn_xfer_agent_unpack(agent, metadata, bytes, &m);
 	if (rc)
 		return rc;
-	pthread_mutex_lock(&agent->lock);
-	rc = tn_xfer_peer_load(agent, &m, &old);
-	if (old) {
-		tn_xfer_requests_fail(agent, old, -ESTALE);
-		tn_xfer_peer_put(agent, old);
-	}
-	pthread_mutex_unlock(&agent->lock);
+	rc = tn_xfer_agent_load(agent, &m);
 	if (rc == 0 && name)
 		memcpy(name, m.head.name, sizeof(m.head.name));
 	tn_xfer_metadata_free(&m);
