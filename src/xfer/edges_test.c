@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an agent refuses, and with which words: options, sections, lists, requests, metadata that is cut or changed. */
+/* What an agent refuses, and with which words: options, sections, lists, requests, metadata that is cut or changed. And what a refusal leaves as it was. */
 #include <fcntl.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -486,6 +487,65 @@ static void runs_survive_as_bytes(void **state)
 	assert_int_equal(tn_xfer_runs_unpack(bytes, (size_t)n, &segment, back, 5), -EBADMSG);
 }
 
+enum { PAGE = 4096, PAGES = 32, HOLE = 5 };
+
+/* Memory with a hole, to and from a file; pages that follow each other on both sides, and in the file alone. */
+static void neighbours_of_a_bad_descriptor_are_moved(void **state)
+{
+	static const char *const specs[] = {"file", "file,engine=posix"};
+
+	for (unsigned turn = 0; turn < 8; turn++) {
+		bool scattered = turn & 1, reads = turn & 2;
+		unsigned char *at = mmap(NULL, PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), page[PAGE];
+		struct tn_xfer_run here = {(uintptr_t)at, PAGE, 0, PAGE, PAGES}, there = {0, PAGE, 0, PAGE, PAGES};
+		struct tn_xfer_section s = {(uintptr_t)at, PAGES * PAGE, 0, NULL}, file = {0, 0, 0, NULL};
+		struct tn_xfer_status status = {.size = sizeof(status)};
+		struct tn_xfer_result result[PAGES];
+		struct tn_xfer_list *local, *remote;
+		struct tn_xfer_request *q;
+		struct tn_xfer_agent *a = agent_of("a", &specs[turn / 4], 1);
+		uint32_t index[PAGES];
+		FILE *f = tmpfile();
+
+		file.device = there.device = (uint64_t)fileno(f);
+		assert_int_equal(ftruncate(fileno(f), PAGES * PAGE), 0);
+		for (uint32_t i = 0; i < PAGES; i++) {
+			index[i] = scattered ? (i * 5) % PAGES : i;
+			memset(at + i * PAGE, (int)i + 1, PAGE);
+			memset(page, 100 + (int)i, PAGE);
+			assert_int_equal(!reads || pwrite(fileno(f), page, PAGE, i * PAGE) == PAGE, 1);
+		}
+		assert_int_equal(tn_xfer_register(a, TN_XFER_DRAM, &s, 1), 0);
+		assert_int_equal(tn_xfer_register(a, TN_XFER_FILE, &file, 1), 0);
+		assert_int_equal(tn_xfer_list_create(a, NULL, TN_XFER_DRAM, &here, 1, &local), 0);
+		assert_int_equal(tn_xfer_list_create(a, NULL, TN_XFER_FILE, &there, 1, &remote), 0);
+		assert_int_equal(tn_xfer_request_create(a, reads ? TN_XFER_READ : TN_XFER_WRITE, local, index, remote, NULL, PAGES, NULL, &q), 0);
+		assert_int_equal(munmap(at + HOLE * PAGE, PAGE), 0);
+		for (unsigned again = 0; again < 2; again++) {
+			assert_int_equal(tn_xfer_post(q, tn_test_deadline(), NULL, TN_XFER_NO_NOTIFICATION), 0);
+			assert_int_equal(tn_test_ended(tn_xfer_wait(q, tn_test_deadline())), -EFAULT);
+			assert_int_equal(tn_xfer_post(q, 0, NULL, TN_XFER_NO_NOTIFICATION), -ETIMEDOUT); /* a post that is refused changes nothing */
+			assert_int_equal(tn_xfer_results(q, 0, PAGES, result), 0);
+			for (uint32_t i = 0; i < PAGES; i++) {
+				assert_int_equal(result[i].status, index[i] == HOLE ? -EFAULT : 0);
+				assert_int_equal(result[i].bytes, index[i] == HOLE ? 0 : PAGE);
+				if (index[i] == HOLE)
+					continue;
+				assert_int_equal(pread(fileno(f), page, PAGE, i * PAGE), PAGE);
+				assert_memory_equal(at + index[i] * PAGE, page, PAGE);
+			}
+			assert_int_equal(tn_xfer_status(q, &status), 0);
+			assert_int_equal(status.bytes, (PAGES - 1) * PAGE);
+		}
+		assert_int_equal(tn_xfer_release(q), 0);
+		tn_xfer_list_destroy(local);
+		tn_xfer_list_destroy(remote);
+		assert_int_equal(tn_xfer_agent_destroy(a), 0);
+		munmap(at, PAGES * PAGE);
+		fclose(f);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -506,6 +566,7 @@ int main(void)
 		cmocka_unit_test(partial_metadata_adds_and_whole_metadata_replaces),
 		cmocka_unit_test(runs_survive_as_bytes),
 		cmocka_unit_test(many_sections_come_and_go),
+		cmocka_unit_test(neighbours_of_a_bad_descriptor_are_moved),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
