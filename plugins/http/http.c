@@ -455,9 +455,11 @@ static bool collect(struct http *h, bool *poked)
 	if (first) {
 		*h->queue_last = first;
 		h->queue_last = last;
-		for (struct http_request *r = first; r; r = r->next)
+		for (struct http_request *r = first; r; r = r->next) {
+			*poked |= r->stop && __atomic_load_n(r->stop, __ATOMIC_ACQUIRE); /* its poke may have come before it */
 			if (r->deadline_ns < h->queue_deadline_ns)
 				h->queue_deadline_ns = r->deadline_ns;
+		}
 	}
 	if (!stop || h->queue)
 		return true;

@@ -258,6 +258,24 @@ static void a_stop_ends_what_runs_what_waits_and_what_pauses(void **state)
 	s3_client_destroy(client);
 }
 
+static void a_stop_that_comes_before_its_post_is_seen(void **state)
+{
+	struct s3_client *client = client_of(1, 2);
+	uint32_t stop = 0, stopped = 1, before = count_of(&hanging);
+	struct one runs, waits;
+
+	begin(client, &runs, "hang", &stop, HTTP_NO_DEADLINE);
+	until(&hanging, before + 1);
+	s3_poke(client); /* that of `stopped` */
+	poll(NULL, 0, 50); /* the client has looked */
+	begin(client, &waits, "waits", &stopped, HTTP_NO_DEADLINE);
+	end(&waits, -ECANCELED);
+	__atomic_store_n(&stop, 1, __ATOMIC_RELEASE);
+	s3_poke(client);
+	end(&runs, -ECANCELED);
+	s3_client_destroy(client);
+}
+
 static void a_write_in_parts_that_is_stopped_is_aborted_before_the_client_is_gone(void **state)
 {
 	struct s3_client *client = client_of(4, 2);
@@ -330,6 +348,7 @@ int main(void)
 		cmocka_unit_test(what_waits_for_a_connection_ends_by_its_deadline),
 		cmocka_unit_test(no_pause_reaches_beyond_the_deadline),
 		cmocka_unit_test(a_stop_ends_what_runs_what_waits_and_what_pauses),
+		cmocka_unit_test(a_stop_that_comes_before_its_post_is_seen),
 		cmocka_unit_test(a_write_in_parts_that_is_stopped_is_aborted_before_the_client_is_gone),
 		cmocka_unit_test(several_threads_share_a_client),
 		cmocka_unit_test(transfers_that_make_no_sense_are_refused),
