@@ -408,6 +408,17 @@ static void end_overdue(struct slot *s, uint64_t now)
 	end(s, code);
 }
 
+static void cancel_chain(struct http_request *first)
+{
+	while (first) {
+		struct http_request *r = first;
+
+		first = r->next;
+		r->code = -ECANCELED;
+		r->done(r);
+	}
+}
+
 /* Ends requests of the queue that are stopped or late. */
 static void sweep_queue(struct http *h, uint64_t now)
 {
@@ -434,6 +445,21 @@ static void sweep_queue(struct http *h, uint64_t now)
 	}
 }
 
+/* The process ends: whoever waits goes on, perhaps with a lock that another exit handler wants. */
+static void end_all(struct http *h)
+{
+	for (uint32_t i = 0; i < h->opts.connections; i++) {
+		struct slot *s = &h->slot[i];
+
+		if (!s->request)
+			continue;
+		if (!s->resume_ns)
+			leave_try(s);
+		end(s, -ECANCELED);
+	}
+	cancel_chain(h->queue);
+}
+
 /* Takes what others have posted. False: nothing is left and nothing will come, or the process ends. */
 static bool collect(struct http *h, bool *poked)
 {
@@ -450,8 +476,6 @@ static bool collect(struct http *h, bool *poked)
 	stop = h->stop;
 	exiting = h->exiting;
 	pthread_mutex_unlock(&h->lock);
-	if (exiting)
-		return false;
 	if (first) {
 		*h->queue_last = first;
 		h->queue_last = last;
@@ -461,6 +485,8 @@ static bool collect(struct http *h, bool *poked)
 				h->queue_deadline_ns = r->deadline_ns;
 		}
 	}
+	if (exiting)
+		return false;
 	if (!stop || h->queue)
 		return true;
 	for (uint32_t i = 0; i < h->opts.connections; i++)
@@ -540,13 +566,13 @@ static void *run(void *arg)
 		now = http_now_ns();
 		curl_multi_poll(h->multi, NULL, 0, next > now ? (int)((next - now + 999999) / 1000000) : 0, NULL);
 	}
+	end_all(h);
 	return NULL;
 }
 
 /* ---- for callers ------------------------------------------------------------------------------------------------------ */
 
-/* False: the process ends, and nobody takes them any more. */
-static bool enqueue(struct http *h, struct http_request *first, struct http_request *last)
+void http_post(struct http *h, struct http_request *first, struct http_request *last)
 {
 	bool asleep, exiting;
 
@@ -559,14 +585,10 @@ static bool enqueue(struct http *h, struct http_request *first, struct http_requ
 		h->posted_last = &last->next;
 	}
 	pthread_mutex_unlock(&h->lock);
-	if (asleep && !exiting)
+	if (exiting)
+		cancel_chain(first); /* nobody takes them any more */
+	else if (asleep)
 		curl_multi_wakeup(h->multi);
-	return !exiting;
-}
-
-void http_post(struct http *h, struct http_request *first, struct http_request *last)
-{
-	enqueue(h, first, last);
 }
 
 void http_poke(struct http *h)
@@ -589,11 +611,9 @@ int http_wait(struct http *h, struct http_request *r)
 	sem_init(&done, 0, 0);
 	r->waiter = &done;
 	r->done = wake;
-	if (!enqueue(h, r, r))
-		r->code = -ECANCELED;
-	else
-		while (sem_wait(&done))
-			; /* a signal */
+	http_post(h, r, r);
+	while (sem_wait(&done))
+		; /* a signal */
 	sem_destroy(&done);
 	return r->code;
 }

@@ -109,7 +109,7 @@ int http_create(const struct http_opts *opts, struct http **out);
 /** http_destroy - waits for all requests; NULL is fine. So requests that are left have a deadline. */
 void http_destroy(struct http *h);
 
-/** http_post - begins the requests of a chain (@next); allocates nothing itself, though libcurl may */
+/** http_post - begins the requests of a chain (@next); allocates nothing itself, though libcurl may. When the process ends, requests end with -ECANCELED, also from within this. */
 void http_post(struct http *h, struct http_request *first, struct http_request *last);
 
 /** http_poke - the stop words of requests are looked at; may be called with any lock held that `done` takes */

@@ -283,7 +283,7 @@ static void part_done(struct s3_transfer *t)
 		left -= moved;
 		tn_xfer_piece_end(piece, moved, t->code && moved == piece->bytes && t->op == S3_GET ? 0 : t->code);
 	}
-	if (--job->word[PARTS_LEFT] == 0)
+	if (__atomic_sub_fetch(&job->word[PARTS_LEFT], 1, __ATOMIC_ACQ_REL) == 0) /* when the process ends, parts end in the thread that posts, too */
 		job->ended(job);
 }
 

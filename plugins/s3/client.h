@@ -7,7 +7,7 @@
  *
  * What this does not do: it knows nothing of the agent, and keeps no index of objects.
  *
- * Threads: any; `done` comes from the thread of the client, without a lock.
+ * Threads: any; `done` comes from the thread of the client, without a lock. When the process ends, it comes from within s3_post, with -ECANCELED.
  */
 #ifndef TN_PLUGIN_S3_CLIENT_H
 #define TN_PLUGIN_S3_CLIENT_H

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "tn_test.h"
@@ -298,6 +299,59 @@ static void a_write_in_parts_that_is_stopped_is_aborted_before_the_client_is_gon
 	assert_int_equal(count_of(&aborts), aborted + 1);
 }
 
+/* ---- the end of a process ---------------------------------------------------------------------------------------------- */
+
+static struct s3_client *of_child;
+static pthread_t child_thread;
+static int child_code;
+
+static int read_that_hangs(void)
+{
+	char bytes[4];
+	struct iovec iov = {bytes, sizeof(bytes)};
+	struct s3_transfer t = {.op = S3_GET, .key = "hang", .bytes = sizeof(bytes), .iov = &iov, .niov = 1, .deadline_ns = HTTP_NO_DEADLINE};
+
+	return s3_wait(of_child, &t);
+}
+
+static void *hang_in_child(void *arg)
+{
+	child_code = read_that_hangs();
+	return NULL;
+}
+
+/* Runs after the loops have ended, as the destructor of a static agent does. */
+static void check_child(void)
+{
+	pthread_join(child_thread, NULL);
+	_exit(child_code == -ECANCELED && read_that_hangs() == -ECANCELED ? 0 : 1);
+}
+
+/* The first test: the child is the one that begins libcurl. */
+static void what_waits_when_the_process_ends_is_cancelled(void **state)
+{
+	uint32_t before = count_of(&hanging);
+	int status;
+	pid_t pid;
+
+	fflush(NULL);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (!pid) {
+		alarm(20);
+		if (atexit(check_child))
+			_exit(2);
+		of_child = client_of(1, 2);
+		if (pthread_create(&child_thread, NULL, hang_in_child, NULL))
+			_exit(2);
+		poll(NULL, 0, 300); /* the server, in the parent, cannot tell this process */
+		exit(2);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	assert_int_equal(count_of(&hanging), before + 1);
+}
+
 #define THREADS 4
 #define EACH 50
 
@@ -344,6 +398,7 @@ static void transfers_that_make_no_sense_are_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(what_waits_when_the_process_ends_is_cancelled),
 		cmocka_unit_test(a_range_goes_into_several_buffers),
 		cmocka_unit_test(what_waits_for_a_connection_ends_by_its_deadline),
 		cmocka_unit_test(no_pause_reaches_beyond_the_deadline),
