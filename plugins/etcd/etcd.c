@@ -26,6 +26,7 @@
 #define NAMESPACE_BYTES 200u
 #define TTL_S 10u
 #define TTL_MAX_S 3600u
+#define KEEP_NS UINT64_C(5000000000) /* callers wait for the lock meanwhile */
 #define END_NS UINT64_C(2000000000)
 #define SECOND_NS UINT64_C(1000000000)
 
@@ -85,7 +86,7 @@ static int renew(struct directory *d, uint64_t deadline_ns)
 /* With the lock: without entries there is nothing to keep. */
 static void keep(struct directory *d)
 {
-	uint64_t deadline_ns = http_now_ns() + d->ttl_s * SECOND_NS / 3;
+	uint64_t step = d->ttl_s * SECOND_NS / 3, deadline_ns = http_now_ns() + (step < KEEP_NS ? step : KEEP_NS);
 	int rc = -ENOENT;
 
 	if (!d->entries)
