@@ -261,20 +261,25 @@ int gateway_put(struct gateway *g, const char *key, const void *value, size_t by
 /* The bytes of a base64 text; -EBADMSG: it is none. */
 static int64_t decode(const char *text, void *out, size_t max)
 {
-	size_t n = strlen(text), bytes = n / 4 * 3;
+	size_t n = strlen(text), bytes = n / 4 * 3, signs = 0;
 	unsigned char *own;
 	int got;
 
-	for (size_t i = n; i && text[i - 1] == '='; i--)
-		bytes--;
+	while (signs < n && text[n - 1 - signs] == '=')
+		signs++;
+	if (n % 4 || signs > 2)
+		return etcd_fail(-EBADMSG, "etcd: a value that is no base64");
+	bytes -= signs;
 	if (bytes > max)
 		return (int64_t)bytes;
 	own = malloc(n / 4 * 3 + 1); /* it writes zeros for the signs at the end */
 	if (!own)
 		return etcd_fail(-ENOMEM, "etcd: no memory for a value of %zu bytes", bytes);
 	got = EVP_DecodeBlock(own, (const unsigned char *)text, (int)n);
-	if (got >= 0)
+	if (got >= 0 && (size_t)got >= bytes) /* it passes over blanks at both ends */
 		memcpy(out, own, bytes);
+	else
+		got = -1;
 	free(own);
 	return got >= 0 ? (int64_t)bytes : etcd_fail(-EBADMSG, "etcd: a value that is no base64");
 }

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Metadata of agents in etcd: published with a lease, looked up, taken back, and gone when its agent is dead."""
 import errno
+import http.server
 import json
 import os
 import shutil
@@ -8,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 import urllib.request
@@ -203,6 +205,29 @@ class EtcdTest(Case):
         call(self.endpoint, 'kv/put', key=base64(where % 'liar'), value=value)
         self.assertIn('agent liar holds the metadata of agent named', self.refused(errno.EBADMSG, other.lookup, 'liar'))
         self.assertIsNone(other.peer('named'))  # nor was it loaded
+
+    def test_a_value_that_is_no_base64_is_refused(self):
+        class Gateway(http.server.BaseHTTPRequestHandler):
+            def do_POST(self):
+                self.rfile.read(int(self.headers['Content-Length']))
+                body = json.dumps({'kvs': [{'value': self.server.value}]}).encode()
+                self.send_response(200)
+                self.send_header('Content-Length', str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_):
+                pass
+
+        server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), Gateway)
+        self.addCleanup(server.server_close)
+        self.addCleanup(server.shutdown)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        agent = xfer.Agent('reader-of-base64')
+        self.addCleanup(agent.close)
+        agent.directory(f'etcd,endpoints=http://127.0.0.1:{server.server_port}')
+        for server.value in ('=', 'A===', '====', '========', 'AAAA' + 4 * ' ', 4 * ' ' + 'AAAA', 'AAAAA', '????'):
+            self.assertIn('base64', self.refused(errno.EBADMSG, agent.lookup, 'anybody'), server.value)
 
     def test_agents_of_the_module_nixl_find_each_other(self):
         sys.path.insert(0, NIXL)
