@@ -99,6 +99,8 @@ static int check(struct http_request *r)
 	const struct s3_transfer *t = transfer_of(r);
 	int code = s3_check(r);
 
+	if (code == -EEXIST && r->tries > 1)
+		return -EIO; /* the try before, whose answer was lost, may have made the object */
 	if (code || t->op != S3_GET)
 		return code;
 	if (r->status != 206 || r->first != t->offset || r->moved != t->bytes)

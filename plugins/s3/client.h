@@ -75,7 +75,7 @@ enum s3_op {
  * @offset: S3_GET: of the first byte
  * @bytes:  how many; S3_GET: at least 1, and fewer in the store are -EIO
  * @iov, @niov: where they go to or come from
- * @if_absent: S3_PUT: -EEXIST if there is such an object. After a try whose answer was lost, -EEXIST may speak of the object that this call has made
+ * @if_absent: S3_PUT: -EEXIST if there is such an object. -EIO if it is found after a try that failed, because that try may have made it
  * @stop, @deadline_ns: as of struct http_request
  * @done:   the end
  * @code:   0; -ENOENT: no such object; -EACCES: the store refuses; -EEXIST; -EIO: short, damaged, or the store fails; -ECONNREFUSED, -EHOSTUNREACH; -ENOSPC; -ETIMEDOUT; -ECANCELED

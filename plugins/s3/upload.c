@@ -170,7 +170,7 @@ static int check_complete(struct http_request *r)
 {
 	int code = s3_check(r);
 
-	if (code == -ENOENT && r->tries > 1)
+	if ((code == -ENOENT || code == -EEXIST) && r->tries > 1)
 		return -EIO; /* the try before, whose answer was lost, may have completed the upload */
 	if (code || strstr(r->text, "<CompleteMultipartUploadResult"))
 		return code;

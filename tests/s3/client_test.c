@@ -23,7 +23,7 @@
 /* ---- the server: a thread per connection, one request each ------------------------------------------------------------- */
 
 static int listener, port;
-static uint32_t answered_503, hanging, aborts, parts;
+static uint32_t answered_503, hanging, aborts, parts, lost;
 
 static void raise_count(uint32_t *count)
 {
@@ -87,6 +87,12 @@ static void *serve(void *arg)
 	} else if (strstr(request, "busy")) {
 		raise_count(&answered_503);
 		answer(fd, "503 Busy", "", 0);
+	} else if (strstr(request, "taken")) {
+		answer(fd, "412 Precondition Failed", "", 0);
+	} else if (strstr(request, "lost")) {
+		raise_count(&lost);
+		if (count_of(&lost) > 1)
+			answer(fd, "412 Precondition Failed", "", 0);
 	} else if (n) {
 		answer_range(fd, request);
 	}
@@ -277,6 +283,23 @@ static void a_stop_that_comes_before_its_post_is_seen(void **state)
 	s3_client_destroy(client);
 }
 
+static void an_object_that_may_be_the_writes_own_is_no_other(void **state)
+{
+	static const struct {
+		const char *key;
+		int code;
+	} writes[] = {{"taken", -EEXIST}, {"lost", -EIO}};
+	struct s3_client *client = client_of(1, 3);
+
+	for (size_t i = 0; i < sizeof(writes) / sizeof(writes[0]); i++) {
+		struct s3_transfer t = {.op = S3_PUT, .key = writes[i].key, .if_absent = true, .deadline_ns = http_now_ns() + 20000 * MS};
+
+		assert_int_equal(s3_wait(client, &t), writes[i].code);
+	}
+	assert_int_equal(count_of(&lost), 2);
+	s3_client_destroy(client);
+}
+
 static void a_write_in_parts_that_is_stopped_is_aborted_before_the_client_is_gone(void **state)
 {
 	struct s3_client *client = client_of(4, 2);
@@ -404,6 +427,7 @@ int main(void)
 		cmocka_unit_test(no_pause_reaches_beyond_the_deadline),
 		cmocka_unit_test(a_stop_ends_what_runs_what_waits_and_what_pauses),
 		cmocka_unit_test(a_stop_that_comes_before_its_post_is_seen),
+		cmocka_unit_test(an_object_that_may_be_the_writes_own_is_no_other),
 		cmocka_unit_test(a_write_in_parts_that_is_stopped_is_aborted_before_the_client_is_gone),
 		cmocka_unit_test(several_threads_share_a_client),
 		cmocka_unit_test(transfers_that_make_no_sense_are_refused),
