@@ -233,8 +233,8 @@ static void enter(struct ucx_work *w)
 
 	w->peer = w->job->peer;
 	ucx_rkeys_trim(w->peer);
-	w->peer->jobs++;
-	w->peer->moved_ns = ucx_now();
+	if (!w->peer->jobs++) /* a peer that takes nothing is given up, however many jobs come */
+		w->peer->moved_ns = ucx_now();
 	w->issued = w->in_flight = 0;
 	w->in_flight_bytes = w->give_up_ns = 0;
 	w->flushed = false;
