@@ -28,6 +28,8 @@ static int open_context(struct ucx *u)
 		return ucx_fail(-EINVAL, "backend ucx: UCX's settings: %s: look at the UCX_ variables of the environment", ucx_status(status));
 	if (!getenv("UCX_KEEPALIVE_INTERVAL"))
 		u->api->ucp_config_modify(config, "KEEPALIVE_INTERVAL", KEEPALIVE);
+	if (!getenv("UCX_NET_DEVICES")) /* whoever reaches UCX's port reads and writes what is registered: no network unless the user names one */
+		u->api->ucp_config_modify(config, "NET_DEVICES", "lo");
 	status = u->api->ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &u->context);
 	u->api->ucp_config_release(config);
 	if (status != UCS_OK)

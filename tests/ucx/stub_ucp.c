@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A libucp.so.0 of the tests: moves nothing, and fails the call that STUB_UCP_FAIL names. stub_open says how many objects have not been given back.
+ * A libucp.so.0 of the tests: moves nothing, and fails the call that STUB_UCP_FAIL names. stub_open says how many objects have not been given back, stub_devices which network
+ * devices were chosen.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -17,6 +19,7 @@
 	} while (0)
 
 static int objects, event = -1;
+static char devices[32];
 static char thing;
 
 static int fails(const char *call)
@@ -42,6 +45,11 @@ EXPORT int stub_open(void)
 	return __atomic_load_n(&objects, __ATOMIC_RELAXED);
 }
 
+EXPORT const char *stub_devices(void)
+{
+	return devices;
+}
+
 EXPORT void ucp_get_version(unsigned *major, unsigned *minor, unsigned *release)
 {
 	*major = 1;
@@ -53,11 +61,14 @@ EXPORT ucs_status_t ucp_config_read(const char *prefix, const char *file, ucp_co
 {
 	FAIL_HERE;
 	*out = object();
+	devices[0] = 0;
 	return UCS_OK;
 }
 
 EXPORT ucs_status_t ucp_config_modify(ucp_config_t *config, const char *name, const char *value)
 {
+	if (!strcmp(name, "NET_DEVICES"))
+		snprintf(devices, sizeof(devices), "%s", value);
 	return UCS_OK;
 }
 

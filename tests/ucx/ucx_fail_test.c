@@ -11,6 +11,7 @@
 
 static char memory[4096];
 static int (*open_objects)(void);
+static const char *(*devices)(void);
 
 static int try_agent(struct tn_xfer_agent **out)
 {
@@ -94,6 +95,21 @@ static void a_section_that_ucx_does_not_take_is_refused(void **state)
 	assert_int_equal(open_objects(), 0);
 }
 
+static void no_network_is_used_unless_the_user_names_it(void **state)
+{
+	struct tn_xfer_agent *a;
+
+	unsetenv("UCX_NET_DEVICES");
+	assert_int_equal(try_agent(&a), 0);
+	assert_string_equal(devices(), "lo");
+	assert_int_equal(tn_xfer_agent_destroy(a), 0);
+	setenv("UCX_NET_DEVICES", "eth7", 1);
+	assert_int_equal(try_agent(&a), 0);
+	assert_string_equal(devices(), ""); /* UCX reads the variable itself */
+	assert_int_equal(tn_xfer_agent_destroy(a), 0);
+	unsetenv("UCX_NET_DEVICES");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -101,11 +117,13 @@ int main(void)
 		cmocka_unit_test(each_call_of_the_start_may_fail),
 		cmocka_unit_test(an_address_that_is_too_long_is_refused),
 		cmocka_unit_test(a_section_that_ucx_does_not_take_is_refused),
+		cmocka_unit_test(no_network_is_used_unless_the_user_names_it),
 	};
 	void *library = dlopen("libucp.so.0", RTLD_NOW);
 
 	*(void **)&open_objects = library ? dlsym(library, "stub_open") : NULL;
-	if (!open_objects)
+	*(void **)&devices = library ? dlsym(library, "stub_devices") : NULL;
+	if (!open_objects || !devices)
 		return 1;
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
