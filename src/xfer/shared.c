@@ -3,11 +3,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/descriptor.h"
@@ -19,6 +21,18 @@
 #define TRIES 64u /* messages before the answer: revocations */
 
 /* ---- this process's sections ------------------------------------------------------------------------------------------- */
+
+/* No seal forbids holes in a file that is to be written. tmpfs gives a new page for one; of huge pages there may be none, which is a SIGBUS, too. */
+static int check_pages(int fd)
+{
+	struct statfs fs;
+
+	if (fstatfs(fd, &fs))
+		return tn_fail(-errno, "the peer's memfd: %s", strerror(errno));
+	if (fs.f_type == HUGETLBFS_MAGIC)
+		return tn_fail(-EPERM, "the peer's memfd has reserved huge pages (MFD_HUGETLB): the peer can punch a hole, and where no page is left that is a SIGBUS");
+	return 0;
+}
 
 static int check_seals(int fd, const char *whose)
 {
@@ -105,6 +119,8 @@ int tn_xfer_map_file(int fd, uint64_t offset, uint64_t bytes, struct tn_xfer_map
 	void *base;
 	int rc = check_seals(fd, "the peer's");
 
+	if (rc == 0)
+		rc = check_pages(fd);
 	if (rc)
 		return rc;
 	if (fstat(fd, &st))
@@ -113,11 +129,6 @@ int tn_xfer_map_file(int fd, uint64_t offset, uint64_t bytes, struct tn_xfer_map
 		return tn_fail(-ERANGE, "the peer's memfd has %lld bytes, its section begins at %llu and has %llu", (long long)st.st_size, (unsigned long long)offset,
 			       (unsigned long long)bytes);
 	base = mmap(NULL, bytes + skip, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)(offset - skip));
-	if (base == MAP_FAILED && errno == EINVAL) { /* huge pages: the whole file */
-		skip = offset;
-		base = mmap(NULL, (size_t)st.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-		bytes = (uint64_t)st.st_size - skip;
-	}
 	if (base == MAP_FAILED)
 		return tn_fail(-errno, "the peer's memfd cannot be mapped: %s", strerror(errno));
 	madvise(base, bytes + skip, MADV_DONTFORK);

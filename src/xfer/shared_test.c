@@ -197,20 +197,27 @@ static void memory_of_the_library_is_shared_as_it_is(void **state)
 	const char *specs[] = {"memory"};
 	struct tn_xfer_section s = {.bytes = PEER_BYTES};
 	struct tn_xfer_run run = {.bytes = PEER_BYTES, .count = 1};
-	struct tn_xfer_agent *a = agent_new(), *b;
+	struct tn_xfer_agent *a, *b;
 	struct tn_xfer_list *local, *remote;
 	struct tn_xfer_agent_opts opts;
 	struct tn_xfer_request *q;
 	void *mine, *theirs;
+	uint64_t page;
 	int64_t n;
 
+	assert_int_equal(tn_memory_alloc(PEER_BYTES, NULL, &mine), 0);
+	assert_int_equal(tn_memory_alloc(PEER_BYTES, &page, &theirs), 0);
+	if (no_cma && page != (uint64_t)sysconf(_SC_PAGESIZE)) {
+		tn_memory_free(mine);
+		tn_memory_free(theirs);
+		tn_test_skip("memory of reserved huge pages is not mapped, and there is no CMA");
+	}
+	a = agent_new();
 	tn_xfer_agent_opts_init(&opts);
 	opts.name = "other";
 	opts.backends = specs;
 	opts.nbackends = 1;
 	assert_int_equal(tn_xfer_agent_create(&opts, &b), 0);
-	assert_int_equal(tn_memory_alloc(PEER_BYTES, NULL, &mine), 0);
-	assert_int_equal(tn_memory_alloc(PEER_BYTES, NULL, &theirs), 0);
 	s.address = (uintptr_t)mine;
 	assert_int_equal(tn_xfer_register(a, TN_XFER_DRAM, &s, 1), 0);
 	s.address = (uintptr_t)theirs + 4096; /* not from its begin on */
@@ -293,6 +300,14 @@ static void a_file_that_a_peer_sends_is_checked(void **state)
 	munmap(other, PEER_BYTES);
 	close(fd);
 	close(sealed);
+	fd = memfd_create("huge", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB);
+	if (fd < 0)
+		return; /* a kernel without huge pages */
+	assert_int_equal(ftruncate(fd, 64 << 20), 0);
+	assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+	assert_int_equal(tn_xfer_map_file(fd, 0, 4096, &m), -EPERM);
+	assert_non_null(strstr(tn_error_last()->text, "huge pages"));
+	close(fd);
 }
 
 /* For the tests behind this one; seccomp takes nothing back. */
