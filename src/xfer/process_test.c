@@ -600,6 +600,36 @@ static void nothing_lands_after_a_stopped_peer_was_given_up(void **state)
 	pair_free(&p, 0);
 }
 
+#define LATER 20
+
+static void posts_to_a_stopped_peer_do_not_keep_a_cancelled_request_alive(void **state)
+{
+	struct tn_xfer_request *later[LATER];
+	uint32_t n = 0, first = 0;
+	struct pair p;
+
+	if (is_memory())
+		tn_test_skip("it needs nothing of the peer's process");
+	pair_new(&p, backend);
+	for (uint32_t i = 0; i < LATER; i++)
+		assert_int_equal(tn_xfer_request_create(p.agent, TN_XFER_READ, p.local, &first, p.remote, &first, 1, NULL, &later[i]), 0);
+	make_request(&p, TN_XFER_READ);
+	assert_int_equal(post(&p, tn_test_deadline()), 0);
+	assert_int_equal(tn_test_ended(tn_xfer_wait(p.request, tn_test_deadline())), 0);
+	peer_stop(&p.peer);
+	assert_int_equal(post(&p, TN_FOREVER), 0);
+	while (tn_xfer_cancel(p.request, tn_test_now() + 100000000) == -EBUSY) {
+		assert_true(n < LATER);
+		assert_int_equal(tn_xfer_post(later[n++], TN_FOREVER, NULL, 0), 0);
+	}
+	assert_true(n > 1);
+	for (uint32_t i = 0; i < n; i++)
+		assert_int_equal(tn_test_ended(tn_xfer_wait(later[i], tn_test_deadline())), -ECONNRESET);
+	for (uint32_t i = 0; i < LATER; i++)
+		assert_int_equal(tn_xfer_release(later[i]), 0);
+	pair_free(&p, SIGKILL);
+}
+
 static void a_cancel_that_the_peer_outlives_leaves_the_connection(void **state)
 {
 	struct pair p;
@@ -672,6 +702,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(many_notifications_arrive_in_their_order),
 		cmocka_unit_test(memory_that_is_not_there_fails_its_own_descriptors),
 		cmocka_unit_test(nothing_lands_after_a_stopped_peer_was_given_up),
+		cmocka_unit_test(posts_to_a_stopped_peer_do_not_keep_a_cancelled_request_alive),
 		cmocka_unit_test(a_cancel_that_the_peer_outlives_leaves_the_connection),
 	};
 
