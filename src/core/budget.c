@@ -2,6 +2,8 @@
 /* See budget.h. */
 #include "core/budget.h"
 
+#include "core/pool.h"
+
 void tn_budgets_init(struct tn_budgets *b, const struct tn_copiers *copiers)
 {
 	*b = (struct tn_budgets){.copiers = copiers, .stands_ns = TN_FOREVER};
@@ -35,7 +37,10 @@ bool tn_budgets_again(struct tn_budgets *b)
 
 bool tn_op_stands(const struct tn_op *op)
 {
-	return tn_budget_of(op->cache->budgets, op->pool)->stands;
+	const struct tn_mapping *g1 = op->cache->mappings[TN_MEMORY_OF_G1];
+
+	return tn_budget_of(op->cache->budgets, tn_pool_copier(op->pool))->stands ||
+	       (!op->writing && tn_container_of(op, const struct tn_reading, op)->from_g1 > 0 && tn_budget_of(op->cache->budgets, g1->copier)->stands);
 }
 
 bool tn_loads_move(const struct tn_cache *cache)
@@ -47,16 +52,12 @@ bool tn_loads_move(const struct tn_cache *cache)
 	return pos != &cache->loads;
 }
 
-struct tn_budget *tn_budget_of(struct tn_budgets *b, const struct tn_pool *pool)
+struct tn_budget *tn_budget_of(struct tn_budgets *b, const struct tn_copier *copier)
 {
-	const struct tn_copier *c = tn_pool_copier(pool);
-
-	return &b->at[c ? 1 + tn_copier_number(c) : 0];
+	return &b->at[copier ? 1 + tn_copier_number(copier) : 0];
 }
 
-uint32_t tn_budget_depth(const struct tn_pool *pool)
+uint32_t tn_budget_depth(const struct tn_copier *copier)
 {
-	const struct tn_copier *c = tn_pool_copier(pool);
-
-	return c ? tn_copier_share(c, 2 * TN_BUDGET_DEPTH) : TN_BUDGET_DEPTH;
+	return copier ? tn_copier_share(copier, 2 * TN_BUDGET_DEPTH) : TN_BUDGET_DEPTH;
 }

@@ -7,7 +7,6 @@
 #define TN_CORE_BUDGET_H
 
 #include "core/core.h"
-#include "core/pool.h"
 #include "device/copier.h"
 #include "sched/share.h"
 
@@ -29,8 +28,8 @@ struct tn_budgets {
 
 void tn_budgets_init(struct tn_budgets *b, const struct tn_copiers *copiers);
 /*
- * Whether the operation's pages are of a device that stands: then nothing of it is begun, and what is under way counts nowhere. So whoever looks at what
- * others do passes over it. And whether there are loads besides.
+ * Whether the operation's pages are of a device that stands, or some of its blocks are still to come from one: then nothing of it is begun, and what is
+ * under way counts nowhere. So whoever looks at what others do passes over it. And whether there are loads besides.
  */
 bool tn_op_stands(const struct tn_op *op);
 bool tn_loads_move(const struct tn_cache *cache);
@@ -38,8 +37,8 @@ bool tn_loads_move(const struct tn_cache *cache);
 bool tn_budgets_turn(struct tn_budgets *b, uint64_t now_ns);
 /* After all have asked (tn_share_again). */
 bool tn_budgets_again(struct tn_budgets *b);
-/* Of operations on pages of the pool; NULL: on host memory. And how many IOCBs it has, taken or not. */
-struct tn_budget *tn_budget_of(struct tn_budgets *b, const struct tn_pool *pool);
-uint32_t tn_budget_depth(const struct tn_pool *pool);
+/* Of work on memory of the copier's device; NULL: on host memory. And how many IOCBs it has, taken or not. */
+struct tn_budget *tn_budget_of(struct tn_budgets *b, const struct tn_copier *copier);
+uint32_t tn_budget_depth(const struct tn_copier *copier);
 
 #endif

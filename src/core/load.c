@@ -193,6 +193,7 @@ static void item_ends(struct tn_read_item *item)
 	if (loaded)
 		count_loaded(item);
 	tn_read_kept_on_device(item);
+	item->r->from_g1 -= item->state == TN_READ_COPY && item->tier == TN_TIER_DEVICE;
 	item->state = TN_READ_IDLE;
 	tell_idle(item);
 	tn_block_release(&cache->blocks, item->block);

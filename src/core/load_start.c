@@ -41,13 +41,16 @@ static void want_device(struct tn_read_item *item)
 }
 
 /*
- * Whoever joins waits for the leader's device, and the leader for his. A prefetch may wait for one: nobody waits for it. A load that does not join
- * reads the block itself.
+ * Whoever joins waits for the leader's device, and for that of the device tier if blocks of the leader's load come from there; and the leader for his.
+ * A prefetch may wait for one: nobody waits for it. A load that does not join reads the block itself.
  */
 static bool shares_device(const struct tn_read_item *item, const struct tn_read_item *leader)
 {
+	const struct tn_mapping *g1 = item->r->op.cache->mappings[TN_MEMORY_OF_G1];
 	const struct tn_read_item *other = leader->r->prefetch && leader->followers ? leader->followers : leader;
 
+	if (leader->r->from_g1 > 0 && tn_pool_copier(item->r->op.pool) != g1->copier)
+		return false;
 	return (leader->r->prefetch && other == leader) || tn_pool_copier(other->r->op.pool) == tn_pool_copier(item->r->op.pool);
 }
 
@@ -111,6 +114,7 @@ static bool activate(struct tn_read_item *item)
 	item->place = tn_tier_place_of(t, b);
 	if (t->ops->traits.reach == TN_REACH_MEMORY) {
 		item->state = TN_READ_COPY;
+		r->from_g1 += t->tier == TN_TIER_DEVICE;
 		want_device(item);
 		return true;
 	}

@@ -176,6 +176,7 @@ void tn_reading_arm(struct tn_reading *r, const struct tn_command *c)
 	r->op.writing = false;
 	tn_transfers_prepare(&r->op, r->checks);
 	r->good = r->op.n;
+	r->from_g1 = 0;
 	memset(r->chunk_state, TN_CHUNK_IDLE, (size_t)r->op.n * r->op.shape->chunks);
 	for (uint32_t i = 0; i < r->op.n; i++)
 		r->items[i] = (struct tn_read_item){

@@ -208,6 +208,7 @@ struct tn_reading {
 	uint64_t heard_ns;	      /* when one of its chunks came last, as far as was looked at, ... */
 	uint32_t arrivals, heard;     /* ... and how many chunks came, and had come then */
 	uint32_t hdr_i, chunk, i; /* cursors */
+	uint32_t from_g1;	  /* blocks that come from the device tier and are not over */
 	uint32_t together;	  /* chunks from `chunk` on that are read together */
 	bool whole;		  /* a load whose caller is not known to want one layer before the others */
 	uint32_t landed;	  /* of all items: see tn_read_item */

@@ -306,10 +306,17 @@ void tn_transfers_prepare(struct tn_op *op, const uint64_t *checks)
 
 /* ---- writing IOCBs ------------------------------------------------------------------------------------------ */
 
-/* The pages of a transfer are those that it copies to, or else its operation's. */
+/* Of the device that it waits for, NULL: of none. That is where its pages lie, those that it copies to or else its operation's; or where they come from. */
+static const struct tn_copier *copier_of(const struct tn_transfer *t)
+{
+	if (t->kind == TN_TRANSFER_IN_G1)
+		return t->op->cache->mappings[TN_MEMORY_OF_G1]->copier;
+	return tn_pool_copier(t->to ? t->to->pool : t->op->pool);
+}
+
 static struct tn_budget *budget_of(const struct tn_transfer *t)
 {
-	return tn_budget_of(&t->op->cache->transfers->budgets, t->to ? t->to->pool : t->op->pool);
+	return tn_budget_of(&t->op->cache->transfers->budgets, copier_of(t));
 }
 
 /* So many of the IOCB's objects have ended. Or they are not waited for any more: they wait for no drive, but for their device. */
@@ -491,7 +498,7 @@ static bool may_take(struct tn_cache *cache, const struct tn_transfer *t)
 {
 	struct tn_budget *b = budget_of(t);
 	bool loads = tn_loads_move(cache);
-	uint32_t depth = tn_budget_depth(t->to ? t->to->pool : t->op->pool), keep = 0;
+	uint32_t depth = tn_budget_depth(copier_of(t)), keep = 0;
 	uint64_t most = (uint64_t)cache->o.io_depth * (kinds[t->kind].op == TN_IOCB_COPY ? TN_CHUNK_BYTES : TN_IO_BYTES);
 
 	if (is_bounded(cache, t) || (b->stands && t->kind != TN_TRANSFER_WRITE_HEADER))

@@ -6,8 +6,10 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cache_rig.h"
+#include "core/budget.h"
 #include "core/core.h"
 #include "device/soft_rig.h"
 #include "ioengine/faulty_rig.h"
@@ -17,6 +19,7 @@
 #define DISK (64u << 20)
 #define BLOCKS 12u
 #define NPAGES 256u
+#define LOADS 40u /* that stand */
 
 struct form {
 	uint32_t head_dim; /* 64: a block of 4 layers is one chunk; 512: 4 chunks */
@@ -110,12 +113,12 @@ static void saved_blocks_are_loaded_within_the_device(void **state)
 	down(&w);
 }
 
-/* The same space with a pool in host memory. */
-static void open_host(struct world *w, struct rig_space *host)
+/* A space with a pool in host memory; seed 0: the same space. */
+static void open_host(struct world *w, uint64_t seed, struct rig_space *host)
 {
 	w->r.o.device = false;
 	w->r.o.soft_device = NULL;
-	assert_int_equal(rig_space_open(&w->r, &(struct rig_space_opts){0}, host), 0);
+	assert_int_equal(rig_space_open(&w->r, &(struct rig_space_opts){.seed = seed}, host), 0);
 	w->r.o.device = true;
 	w->r.o.soft_device = w->device;
 }
@@ -133,7 +136,7 @@ static void save_from_host(struct world *w, uint64_t first, uint32_t n)
 	struct tn_save_result saved;
 	struct rig_space host;
 
-	open_host(w, &host);
+	open_host(w, 0, &host);
 	saved = rig_save(&host, first, n, 0);
 	assert_int_equal(saved.stored + saved.host_only, n);
 	close_host(w, &host);
@@ -250,7 +253,7 @@ static void a_block_that_lies_there_alone_is_found_and_loaded_to_any_pages(void 
 	assert_true(rig_count_host(w.r.s, 1, 8) < 8);
 	assert_int_equal(rig_match(w.r.s, 1, 8), 8);
 	loads_within(&w, 1, 8);
-	open_host(&w, &host);
+	open_host(&w, 0, &host);
 	assert_int_equal(rig_load(&host, 1, 8), 8);
 	close_host(&w, &host);
 	down(&w);
@@ -288,6 +291,48 @@ static void nothing_of_it_is_there_after_the_cache_was_closed(void **state)
 	rig_reopen(&w.r);
 	assert_int_equal(device_blocks(&w), 0);
 	assert_int_equal(rig_load(w.r.s, 1, BLOCKS), ((const struct form *)*state)->disk_bytes ? BLOCKS : 0);
+	down(&w);
+}
+
+static int loads_move(struct tn_cache *cache, void *arg)
+{
+	(void)arg;
+	return tn_loads_move(cache);
+}
+
+/* Such blocks wait for the device although their pages do not lie there: what host memory alone needs goes on, also if the device stands still. */
+static void loads_of_it_to_host_memory_that_stand_keep_no_others_waiting(void **state)
+{
+	struct tn_load *load[LOADS];
+	struct rig_space host, other;
+	struct world w = {0};
+
+	up(&w, state);
+	rig_close(&w.r);
+	w.r.o.cache.host_bytes = 8u << 20; /* not half of the blocks */
+	w.r.o.cache.max_ops = 2 * LOADS;
+	rig_must_open(&w.r);
+	for (uint64_t b = 1; b <= LOADS; b++)
+		assert_int_equal(rig_save(w.r.s, b, 1, 0).host_only, 1);
+	open_host(&w, 0, &host);
+	open_host(&w, 7, &other);
+	tn_soft_device_hold(w.device, true);
+	for (uint32_t i = 0; i < LOADS; i++)
+		load[i] = rig_load_begin(&host, 1 + i, 1, i * RIG_PAGES, NULL);
+	rig_until(&w.r, tn_soft_device_stats(w.device).under_way > 0);
+	usleep(2 * TN_COPIER_STANDS_NS / 1000);
+	for (uint32_t i = 0; i < 4; i++) {
+		assert_int_equal(rig_save(&other, 1000 * (i + 1), 1, 0).host_only, 1);
+		assert_int_equal(rig_load(&other, 1000 * (i + 1), 1), 1);
+	}
+	assert_int_equal(tn_owner_call(w.r.cache, loads_move, NULL), false);
+	tn_soft_device_hold(w.device, false);
+	for (uint32_t i = 0; i < LOADS; i++) {
+		assert_int_equal(rig_load_wait(&host, load[i], RIG_LAYERS - 1), 1);
+		rig_load_end(&host, load[i]);
+	}
+	close_host(&w, &other);
+	close_host(&w, &host);
 	down(&w);
 }
 
@@ -365,7 +410,7 @@ static void with_its_device_the_tier_is_gone_and_the_cache_lives_on(void **state
 	rig_until(&w.r, device_blocks(&w) == 4); /* a lease keeps those */
 	rig_unpin(w.r.s, pin);
 	rig_until(&w.r, device_blocks(&w) == 0);
-	open_host(&w, &host);
+	open_host(&w, 0, &host);
 	assert_int_equal(rig_load(&host, 1, BLOCKS), BLOCKS);
 	assert_int_equal(rig_save(&host, 100, BLOCKS, 0).failed, 0);
 	assert_int_equal(rig_load(&host, 100, BLOCKS), BLOCKS);
@@ -569,7 +614,7 @@ static void any_mixture_loads_right_bytes_and_loses_no_slot(void **state)
 
 	tn_rng_seed(&rng, tn_test_seed());
 	up(&w, state);
-	open_host(&w, &host);
+	open_host(&w, 0, &host);
 	lost_at = rounds * 3 / 4 + tn_rng_below(&rng, rounds / 8);
 	for (uint32_t i = 0; i < rounds; i++) {
 		uint32_t k = tn_rng_below(&rng, LANES);
@@ -611,6 +656,7 @@ int main(int argc, char **argv)
 		ONE(part_of_the_pages_comes_from_the_device_tier, 2),
 		ONE(a_scan_does_not_drive_out_what_is_loaded_often, 0),
 		ONE(a_block_that_lies_there_alone_is_found_and_loaded_to_any_pages, 1),
+		ONE(loads_of_it_to_host_memory_that_stand_keep_no_others_waiting, 1),
 		ONE(a_dropped_block_leaves_when_nobody_holds_it, 1),
 		ONE(nothing_of_it_is_there_after_the_cache_was_closed, 0),
 		TWO(a_copy_to_the_tier_that_fails_costs_nobody_anything),
