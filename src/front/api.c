@@ -321,7 +321,10 @@ static void note_first_wait(struct tn_front_op *op, uint32_t layer)
 	__atomic_store_n(&op->space->last_wait, wait, __ATOMIC_RELAXED);
 }
 
-/* A stream may wait for a word of the load, from now on. Batches are told of it as each begins (stage.c). */
+/*
+ * A stream may wait for a word of the load, from now on. The owner is told, too: of the batch under way, if there are batches. One that is asked meanwhile
+ * loses this, or asks again (stage.c).
+ */
 static void note_stream(struct tn_front_op *op)
 {
 	struct tn_face_asked *ours = tn_face_asked(op->region, op->number), *owner = tn_face_asked(&op->cache->region, op->number);
@@ -329,9 +332,8 @@ static void note_stream(struct tn_front_op *op)
 
 	if (ours->command.deadline_ns != TN_FOREVER || __atomic_load_n(&ours->streams_ns, __ATOMIC_RELAXED))
 		return;
-	__atomic_store_n(&ours->streams_ns, now, __ATOMIC_RELAXED);
-	if (op->batches.count <= 1)
-		__atomic_store_n(&owner->streams_ns, now, __ATOMIC_RELAXED);
+	__atomic_store_n(&ours->streams_ns, now, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&owner->streams_ns, now, __ATOMIC_SEQ_CST);
 }
 
 /* A layer is ready: if it is the last one that was waited for, so may be all. */

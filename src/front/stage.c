@@ -92,8 +92,7 @@ static void ask(const struct tn_front_op *op)
 	tn_face_ask(owner, op->number, &c, tn_front_is_save(op) ? op->space->shape.layers : 0);
 	if (in_whole)
 		__atomic_store_n(&tn_face_asked(owner, op->number)->first_wait, TN_WAIT_WHOLE, __ATOMIC_RELAXED);
-	__atomic_store_n(&tn_face_asked(owner, op->number)->streams_ns,
-			 __atomic_load_n(&tn_face_asked(op->region, op->number)->streams_ns, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
+	tn_face_pass_streams(op->region, owner, op->number);
 }
 
 /* ---- an operation -------------------------------------------------------------------------------------------- */
@@ -358,6 +357,17 @@ static bool step_copies(struct tn_stage *s, struct tn_front_op *op, bool over, b
 	return busy || op->batches.told_all;
 }
 
+/* The owner has told all of a batch that is cut short: none follows, and nobody waits until its reads, which may hang, are over. */
+static bool ends_with_batch(const struct tn_front_op *op)
+{
+	if (is_last(op) || op->batches.told_all || !owner_began(op) || good_of(op) == op->n)
+		return false;
+	for (uint32_t c = 0; c < op->space->shape.chunks; c++)
+		if (!tn_face_is_ready(op->region, op->number, c, life_of(op)))
+			return false;
+	return true;
+}
+
 static bool step_load(struct tn_stage *s, struct tn_front_op *op, uint64_t *due_ns)
 {
 	bool over = owner_is_through(op), gone = tn_region_is_gone(&op->cache->region), busy, waits;
@@ -370,6 +380,10 @@ static bool step_load(struct tn_stage *s, struct tn_front_op *op, uint64_t *due_
 		return busy;
 	if (gone) {
 		finish_load(s, op, 0);
+		return true;
+	}
+	if (ends_with_batch(op)) {
+		tell_all_layers(s, op, good_of(op));
 		return true;
 	}
 	if (owner_began(op)) /* pages that nothing is copied to any more are the caller's, also while the owner waits for a disk */

@@ -4,8 +4,10 @@
  * of that: which pages are written, when words rise, the good prefix, what became of each block, cancels, aborts, and what is free afterwards.
  */
 #include <pthread.h>
+#include <unistd.h>
 
 #include "front/stage.h"
+#include "ioengine/faulty_rig.h"
 #include "session_rig.h"
 
 #define ROUNDS (tn_test_soak() ? 3000u : 120u)
@@ -114,6 +116,36 @@ static void a_word_rises_after_the_last_batch(void **state)
 		}
 		rig_load_end(mine.s, load);
 	}
+	tear_down_staged(&r, &mine);
+}
+
+/* A stream that asks once the first batch is under way learns after a while that it has nothing to wait for. */
+static void a_stream_that_waits_for_a_batch_that_hangs_goes_on(void **state)
+{
+	const struct tn_fault hang = {.kind = TN_FAULT_HANG, .op = TN_IO_READ, .count = UINT64_MAX};
+	const uint64_t *word;
+	struct tn_load *load;
+	struct rig r, mine;
+	uint64_t value;
+	char path[PATH];
+
+	rig_init(&r, 64u << 20, 0, 64);
+	r.o.faulty = true;
+	rig_must_open(&r);
+	socket_path(&r, path);
+	assert_int_equal(tn_cache_serve(r.cache, path, NULL), 0);
+	assert_int_equal(rig_save(r.s, 1, BLOCKS, 0).stored, BLOCKS);
+	assert_int_equal(rig_flush(&r), 0);
+	attach_staged(r.dir, 2, &mine);
+	rig_fault(&r, &hang, 1);
+	__atomic_store_n(&r.cache->save_idle_ns, 100 * RIG_MS, __ATOMIC_SEQ_CST);
+	load = rig_load_begin(mine.s, 1, BLOCKS, 0, NULL);
+	usleep(20000); /* the first batch is asked for */
+	assert_int_equal(tn_load_event(load, RIG_LAYERS - 1, &word, &value), 0);
+	rig_until(&mine, __atomic_load_n(word, __ATOMIC_ACQUIRE) >= value);
+	assert_true(tn_load_poll(load, RIG_LAYERS - 1) < (int)BLOCKS);
+	rig_calm(&r);
+	rig_load_end(mine.s, load);
 	tear_down_staged(&r, &mine);
 }
 
@@ -602,6 +634,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_wanted_page_arrives_and_no_other),
 		cmocka_unit_test(a_word_rises_after_the_last_batch),
+		cmocka_unit_test(a_stream_that_waits_for_a_batch_that_hangs_goes_on),
 		cmocka_unit_test(a_block_that_is_missing_ends_the_prefix),
 		cmocka_unit_test(a_prefix_loses_its_end_first),
 		cmocka_unit_test(outcomes_are_those_of_all_batches),

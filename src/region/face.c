@@ -24,6 +24,16 @@ uint64_t tn_face_streams_due(const struct tn_region *r, uint32_t op, uint64_t he
 	return (since > heard_ns ? since : heard_ns) + idle_ns;
 }
 
+void tn_face_pass_streams(const struct tn_region *from, const struct tn_region *to, uint32_t op)
+{
+	uint64_t *at = &tn_face_asked(to, op)->streams_ns, since;
+
+	__atomic_store_n(at, 0, __ATOMIC_SEQ_CST);
+	since = __atomic_load_n(&tn_face_asked(from, op)->streams_ns, __ATOMIC_SEQ_CST);
+	if (since)
+		__atomic_store_n(at, since, __ATOMIC_SEQ_CST);
+}
+
 /* ---- the front -------------------------------------------------------------------------------------- */
 
 void tn_face_ask(const struct tn_region *r, uint32_t op, const struct tn_command *command, uint32_t layers)

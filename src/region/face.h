@@ -141,6 +141,11 @@ static inline uint8_t *tn_face_busy(const struct tn_region *r, uint32_t op)
  * TN_FOREVER: no stream waits, or the load has a deadline.
  */
 uint64_t tn_face_streams_due(const struct tn_region *r, uint32_t op, uint64_t heard_ns, uint64_t idle_ns);
+/*
+ * Whether a stream waits is told to another region, too, where nothing is told of it yet. Who tells it at the same time stores it in `from` first: either it
+ * is seen there, or the store in `to` comes after the first one here.
+ */
+void tn_face_pass_streams(const struct tn_region *from, const struct tn_region *to, uint32_t op);
 
 /* ---- the front -------------------------------------------------------------------------------------- */
 
