@@ -61,3 +61,29 @@ uint32_t tn_budget_depth(const struct tn_copier *copier)
 {
 	return copier ? tn_copier_share(copier, 2 * TN_BUDGET_DEPTH) : TN_BUDGET_DEPTH;
 }
+
+uint32_t tn_budget_left(struct tn_budgets *b, const struct tn_copier *copier)
+{
+	uint32_t taken = tn_budget_of(b, copier)->taken, depth = tn_budget_depth(copier), left = taken < depth ? depth - taken : 0;
+	uint32_t devices_left = TN_BUDGET_IOCBS - TN_BUDGET_DEPTH - (b->taken - b->at[0].taken);
+
+	return !copier || left < devices_left ? left : devices_left;
+}
+
+void tn_budget_took(struct tn_budgets *b, const struct tn_copier *copier, unsigned user)
+{
+	struct tn_budget *of = tn_budget_of(b, copier);
+
+	tn_share_took(&of->share, user);
+	of->taken++;
+	b->taken++;
+}
+
+void tn_budget_gave(struct tn_budgets *b, const struct tn_copier *copier, unsigned user)
+{
+	struct tn_budget *of = tn_budget_of(b, copier);
+
+	tn_share_gave(&of->share, user);
+	of->taken--;
+	b->taken--;
+}

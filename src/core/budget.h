@@ -11,7 +11,7 @@
 #include "sched/share.h"
 
 #define TN_BUDGET_DEPTH 64u			  /* of host memory, and of the first device, as long as that is the only one */
-#define TN_BUDGET_IOCBS (4 * TN_BUDGET_DEPTH) /* of all: also when devices come while those before have what was their share then */
+#define TN_BUDGET_IOCBS (4 * TN_BUDGET_DEPTH) /* of all; of them devices never have what host memory may have */
 
 struct tn_budget {
 	uint32_t taken;	       /* being written, or out */
@@ -22,6 +22,7 @@ struct tn_budget {
 
 struct tn_budgets {
 	const struct tn_copiers *copiers;
+	uint32_t taken; /* of all */
 	struct tn_budget at[1 + TN_COPIERS_MAX]; /* of host memory, then by number of the copier */
 	uint64_t stands_ns; /* when the next device stands, if it does not move until then */
 };
@@ -37,8 +38,16 @@ bool tn_loads_move(const struct tn_cache *cache);
 bool tn_budgets_turn(struct tn_budgets *b, uint64_t now_ns);
 /* After all have asked (tn_share_again). */
 bool tn_budgets_again(struct tn_budgets *b);
-/* Of work on memory of the copier's device; NULL: on host memory. And how many IOCBs it has, taken or not. */
+/* Of work on memory of the copier's device; NULL: on host memory. */
 struct tn_budget *tn_budget_of(struct tn_budgets *b, const struct tn_copier *copier);
+/*
+ * How many IOCBs it has, taken or not; and how many it may take now. Those of devices that came first may still have what was their share then: so a
+ * device that comes later may find less than its share, but host memory has all of its own.
+ */
 uint32_t tn_budget_depth(const struct tn_copier *copier);
+uint32_t tn_budget_left(struct tn_budgets *b, const struct tn_copier *copier);
+/* One is taken, or given back. */
+void tn_budget_took(struct tn_budgets *b, const struct tn_copier *copier, unsigned user);
+void tn_budget_gave(struct tn_budgets *b, const struct tn_copier *copier, unsigned user);
 
 #endif

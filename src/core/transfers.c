@@ -49,7 +49,6 @@ struct tn_transfers {
 	struct tn_direct *direct; /* between files and memory of devices; NULL: no bytes go so */
 	struct transfer at[TN_BUDGET_IOCBS];
 	uint32_t first, last; /* out, in the order of issue */
-	uint32_t taken;	      /* being written, or out */
 	uint32_t open[OPEN], nopen; /* being written */
 	struct tn_budgets budgets;
 	/* Reads of this turn, by device: what the scheduler said may go, and what of that is counted already. */
@@ -258,7 +257,7 @@ int tn_transfers_shape(struct tn_cache *cache, const struct tn_shape *shape)
 
 bool tn_transfers_idle(const struct tn_cache *cache)
 {
-	return cache->transfers->taken == 0;
+	return cache->transfers->budgets.taken == 0;
 }
 
 /* ---- once per operation ------------------------------------------------------------------------------------ */
@@ -511,7 +510,7 @@ static bool may_take(struct tn_cache *cache, const struct tn_transfer *t)
 		if (t->op->iocbs >= 2 && t->op->out_bytes >= WINDOW_BYTES)
 			return false;
 	}
-	return tn_share_may(&b->share, t->user, b->taken < depth ? depth - b->taken : 0, keep);
+	return tn_share_may(&b->share, t->user, tn_budget_left(&cache->transfers->budgets, copier_of(t)), keep);
 }
 
 static uint32_t take(struct tn_cache *cache, const struct tn_transfer *t)
@@ -525,9 +524,7 @@ static uint32_t take(struct tn_cache *cache, const struct tn_transfer *t)
 		issue(cache, OPEN);
 	if (tn_ring_get_iocb(r->ring, r->ring->view.ioctxs, NULL, &id))
 		return NONE;
-	tn_share_took(&budget_of(t)->share, t->user);
-	budget_of(t)->taken++;
-	r->taken++;
+	tn_budget_took(&r->budgets, copier_of(t), t->user);
 	r->open[r->nopen++] = id;
 	r->at[id] = (struct transfer){.t = *t, .object_bytes = t->op->shape->padded_bytes};
 	if (kinds[t->kind].list == TN_LIST_HEADERS)
@@ -683,9 +680,7 @@ static void put_iocb(struct tn_transfers *r, uint32_t id)
 
 	x->t.op->iocbs--;
 	x->t.op->inflight--;
-	r->taken--;
-	budget_of(&x->t)->taken--;
-	tn_share_gave(&budget_of(&x->t)->share, x->t.user);
+	tn_budget_gave(&r->budgets, copier_of(&x->t), x->t.user);
 	tn_ring_put(r->ring, &id, 1);
 }
 
