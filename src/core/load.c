@@ -213,7 +213,7 @@ static void place_failed(struct tn_read_item *item, int status)
 	enum tn_residency r = tn_tier_residency(t, item->block);
 	enum tn_leave how = status == -EBADMSG ? TN_LEAVE_BAD : status == -EIO ? TN_LEAVE_EIO : TN_LEAVE_GONE;
 
-	if (item->tier == TN_TIER_DEVICE && (status == -EFAULT || status < TN_RING_NOT_COPIED))
+	if (item->tier == TN_TIER_DEVICE && status < TN_RING_NOT_COPIED) /* -EFAULT: the pages are gone */
 		tn_g1_failed(&item->r->op, item->block);
 
 	/* A mismatch says nothing of the device where another process could change the bytes, before they were written or since they were read. */
