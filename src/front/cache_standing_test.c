@@ -198,7 +198,7 @@ static void a_deadline_ends_the_loads_of_a_device_that_stands(void **state)
 	struct world w = {0};
 
 	up(&w, state);
-	stand(&w, RIG_SECOND / 2);
+	stand(&w, RIG_SECOND / 4);
 	for (uint32_t i = 0; i < OPS; i++)
 		assert_true(rig_load_wait(w.r.s, w.load[i], RIG_LAYERS - 1) < (int)BLOCKS);
 	assert_true(tn_soft_device_stats(w.device[0]).under_way > 0);
