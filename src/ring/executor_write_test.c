@@ -135,19 +135,19 @@ static void a_failed_or_short_write_fails_its_object_alone(void **state)
 static void a_large_object_is_written_in_several_requests(void **state)
 {
 	for (uint32_t shift = 0; shift <= 16; shift += 16) {
-		struct rig *r = make((struct rig_opts){.page_bytes = 160 << 10, .depth = 1, .blocks = 3, .shift = shift});
+		struct rig *r = make((struct rig_opts){.page_bytes = 40 << 10, .depth = 1, .blocks = 3, .shift = shift});
 		uint32_t id = iocb(r, TN_IOCB_WRITE, false, 0, 3, 2, TN_IOCB_SUM);
 
 		rig_wipe_disk(r);
 		rig_fill(r);
-		tn_ring_iocb(r->ring, id)->request_bytes = 1u << 20;
+		tn_ring_iocb(r->ring, id)->request_bytes = 256u << 10;
 		assert_int_equal(run(r, id).status, 0);
 		for (uint32_t b = 0; b < 3; b++) {
 			assert_true(rig_disk_has(r, b, 2));
 			assert_int_equal(r->sums[b * RIG_LAYERS + 2], r->checks[b * RIG_LAYERS + 2]);
 			assert_true(rig_disk_clean(r, b, 1));
 		}
-		assert_int_equal(stats_of(r).requests, 3 * 2); /* 1.25 MiB */
+		assert_int_equal(stats_of(r).requests, 3 * 2); /* 320 KiB */
 		rig_free(r);
 	}
 }
