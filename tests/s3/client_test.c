@@ -53,7 +53,7 @@ static void answer_range(int fd, const char *request)
 	assert_non_null(range);
 	assert_int_equal(sscanf(range + 15, "%u-%u", &first, &last), 2);
 	snprintf(head, sizeof(head), "206 Partial\r\nContent-Range: bytes %u-%u/%zu", first, last, strlen(OBJECT));
-	answer(fd, head, OBJECT + first, last - first + 1);
+	answer(fd, head, &OBJECT[first], last - first + 1);
 }
 
 /* Reads what comes until the client closes. */
