@@ -37,6 +37,18 @@
 #define TN_TEST_THREAD_SANITIZER 0
 #endif
 
+/* Whether AddressSanitizer does. It keeps what was freed for a while, and clang 14's allocator is not ready for a fork while other threads allocate. */
+#if defined(__SANITIZE_ADDRESS__)
+#define TN_TEST_ADDRESS_SANITIZER 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define TN_TEST_ADDRESS_SANITIZER 1
+#endif
+#endif
+#ifndef TN_TEST_ADDRESS_SANITIZER
+#define TN_TEST_ADDRESS_SANITIZER 0
+#endif
+
 /* Whether the long form of a test is asked for: a quarter of an hour is fine then, otherwise seconds. */
 static inline int tn_test_soak(void)
 {

@@ -383,6 +383,8 @@ static void a_child_can_open_a_cache_whatever_its_parents_threads_did_just_then(
 {
 	struct others o = {.work = come_and_go, .in_child = come_and_go_in_child};
 
+	if (TN_TEST_ADDRESS_SANITIZER)
+		tn_test_skip("the sanitizer's allocator may be locked in the child");
 	fork_meanwhile(&o);
 }
 

@@ -654,6 +654,8 @@ static void no_word_of_the_shared_memory_is_believed_twice(void **state)
 	unsigned char bytes[2 * HEAP_PAGE] = {0};
 	struct tn_rng rng;
 
+	if (TN_TEST_THREAD_SANITIZER)
+		tn_test_skip("the races are the point");
 	tn_rng_seed(&rng, tn_test_seed());
 	for (uint32_t round = 0; round < 100; round++) {
 		struct tn_heap_opts o = heap_opts(16);

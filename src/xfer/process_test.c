@@ -568,11 +568,13 @@ static void check_late_bytes(const struct pair *p)
 static void nothing_lands_after_a_stopped_peer_was_given_up(void **state)
 {
 	struct tn_xfer_section s = {.bytes = PEER_BYTES};
-	unsigned char *before = malloc(PEER_BYTES);
+	unsigned char *before;
 	struct pair p;
 
 	if (is_memory())
 		tn_test_skip("it needs nothing of the peer's process");
+	before = malloc(PEER_BYTES);
+	assert_non_null(before);
 	pair_new(&p, backend);
 	s.address = (uintptr_t)p.memory;
 	make_half_request(&p);
