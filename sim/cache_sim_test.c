@@ -119,7 +119,7 @@ static void run_seeds(struct plan (*make)(struct tn_rng *rng, uint64_t seed), ui
 {
 	uint64_t first = tn_test_seed();
 
-	n *= tn_test_soak() ? 25 : 1;
+	n = tn_test_cases(n);
 	for (uint64_t seed = first; seed < first + n; seed++) {
 		struct tn_rng rng;
 		struct plan p;

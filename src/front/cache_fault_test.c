@@ -121,7 +121,7 @@ static void finish(struct cscript *s)
 static uint64_t seeds(uint64_t *first, uint32_t n)
 {
 	*first = tn_test_seed();
-	return *first + (tn_test_soak() ? n * 25ull : n);
+	return *first + tn_test_cases(n);
 }
 
 static void any_mix_of_faults_is_a_miss_and_passes(void **state)

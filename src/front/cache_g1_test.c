@@ -605,7 +605,7 @@ static void disturb(struct world *w, struct tn_rng *rng, uint64_t *pin)
 
 static void any_mixture_loads_right_bytes_and_loses_no_slot(void **state)
 {
-	uint32_t rounds = tn_test_soak() ? 20000 : 300, lost_at;
+	uint32_t rounds = tn_test_cases(300), lost_at;
 	struct world w = {.device_blocks = 14, .executors = ((const struct form *)*state)->host_bytes ? 2 : 0};
 	struct rig_space host;
 	struct lane lane[LANES] = {{NULL}};

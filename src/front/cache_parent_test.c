@@ -364,7 +364,7 @@ static void end_part(struct rig *r, struct part *p)
 
 static void whatever_is_begun_aborted_and_ended_in_whatever_order_all_that_is_stored_is_found(void **state)
 {
-	uint32_t runs = tn_test_soak() ? 400 : 24;
+	uint32_t runs = tn_test_cases(24);
 
 	for (uint32_t run = 0; run < runs; run++) {
 		const char *policy = policies[run % 4];

@@ -118,7 +118,7 @@ static void a_load_after_many_that_were_cancelled_is_read(void **state)
 /* A completion between a waiter's last look and its sleep must not be missed. */
 static void no_wait_sleeps_through_its_completion(void **state)
 {
-	uint32_t rounds = tn_test_soak() ? 2000000 : 60000;
+	uint32_t rounds = tn_test_cases(60000);
 	struct rig r;
 
 	rig_set_up(&r, 0, 16u << 20, 64);

@@ -10,7 +10,7 @@
 #include "ioengine/faulty_rig.h"
 #include "session_rig.h"
 
-#define ROUNDS (tn_test_soak() ? 3000u : 120u)
+#define ROUNDS tn_test_cases(120)
 #define THREADS 4u
 #define MOST 40u /* blocks of an operation */
 

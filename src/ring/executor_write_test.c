@@ -365,7 +365,7 @@ static void a_storm_of_all_operations_ends_with_every_status_true(void **state)
 		{.kind = TN_FAULT_CORRUPT, .op = TN_IO_READ, .count = UINT64_MAX, .percent = 3}};
 	static const uint16_t ops[RIG_LAYERS] = {TN_IOCB_READ, TN_IOCB_WRITE, TN_IOCB_COPY, TN_IOCB_CHECK};
 	/* The software controller takes a step at a time; executor-nvme has storms of its own. */
-	uint32_t rounds = rig_drives == RIG_FILES ? (tn_test_soak() ? 20000 : 150) : tn_test_soak() ? 2000 : 40;
+	uint32_t rounds = tn_test_cases(rig_drives == RIG_FILES ? 150 : 40);
 
 	for (uint32_t i = 0; i < 2; i++) {
 		struct rig *r = make((struct rig_opts){.page_bytes = i ? 4096 : 400, .depth = 4, .unruly = true, .faults = faults,
