@@ -505,24 +505,7 @@ static PyObject *agent_invalidate(PyObject *self, PyObject *args)
 	return rc ? tn_py_raise(rc) : Py_NewRef(Py_None);
 }
 
-static PyObject *agent_peer(PyObject *self, PyObject *args)
-{
-	struct tn_py_xfer_agent *agent = (struct tn_py_xfer_agent *)self;
-	struct tn_xfer_peer_info info = {.size = sizeof(info)};
-	const char *peer;
-	int rc;
-
-	if (!PyArg_ParseTuple(args, "s", &peer) || !tn_py_xfer_enter(agent))
-		return NULL;
-	TN_PY_XFER(agent, rc = tn_xfer_peer(agent->a, peer, &info));
-	if (rc == -ENOENT)
-		return Py_NewRef(Py_None);
-	if (rc)
-		return tn_py_raise(rc);
-	return Py_BuildValue("(IIKK)", info.state, info.sections, (unsigned long long)info.generation, (unsigned long long)info.revision);
-}
-
-/* ---- notifications, events, statistics --------------------------------------------------------------------------------- */
+/* ---- notifications and events --------------------------------------------------------------------------------- */
 
 static PyObject *agent_notify(PyObject *self, PyObject *args)
 {
@@ -612,24 +595,6 @@ static PyObject *agent_fileno(PyObject *self, PyObject *nothing)
 	return fd < 0 ? tn_py_raise(fd) : PyLong_FromLong(fd);
 }
 
-static PyObject *agent_stats(PyObject *self, PyObject *nothing)
-{
-	struct tn_py_xfer_agent *agent = (struct tn_py_xfer_agent *)self;
-	uint64_t values[256];
-	PyObject *dict;
-	int n;
-
-	if (!tn_py_xfer_enter(agent))
-		return NULL;
-	n = tn_xfer_stats(agent->a, values, 256);
-	tn_py_xfer_leave(agent);
-	dict = PyDict_New();
-	for (int i = 0; dict && i < n && i < 256; i++)
-		if (tn_py_set(dict, tn_xfer_stat_name((uint32_t)i), PyLong_FromUnsignedLongLong(values[i])))
-			Py_CLEAR(dict);
-	return dict;
-}
-
 static PyMethodDef agent_methods[] = {
 	{"close", agent_close, METH_NOARGS, "close()\n--\n\nEnds the agent. Raises Busy while it has lists or requests."},
 	{"backend_add", agent_backend_add, METH_VARARGS, "backend_add(spec)\n--\n\nOne more backend: \"file,engine=posix\"."},
@@ -646,7 +611,8 @@ static PyMethodDef agent_methods[] = {
 	{"lookup", agent_lookup, METH_VARARGS, "lookup(peer, label, timeout)\n--\n\nLoads what an agent has published."},
 	{"connect", agent_connect, METH_VARARGS, "connect(peer, timeout)\n--\n\nNow, not with the first transfer."},
 	{"invalidate", agent_invalidate, METH_VARARGS, "invalidate(peer)\n--\n\nForgets a peer."},
-	{"peer", agent_peer, METH_VARARGS, "peer(name)\n--\n\n(state, sections, generation, revision), or None."},
+	{"peer", tn_py_xfer_peer, METH_VARARGS, "peer(name)\n--\n\n(state, sections, generation, revision), or None."},
+	{"peer_sections", tn_py_xfer_peer_sections, METH_VARARGS, "peer_sections(name)\n--\n\n(segment, address, bytes, device) of each that is known."},
 	{"list", tn_py_xfer_list, METH_VARARGS, "list(peer, segment, runs)\n--\n\nAn XferList; peer None: of this agent."},
 	{"request", tn_py_xfer_request, METH_VARARGS,
 	 "request(op, local, local_indices, remote, remote_indices, backends, notification_bytes)\n--\n\nAn XferRequest."},
@@ -655,7 +621,8 @@ static PyMethodDef agent_methods[] = {
 	{"event", agent_event, METH_NOARGS, "event()\n--\n\nThe event word."},
 	{"event_wait", agent_event_wait, METH_VARARGS, "event_wait(seen, timeout)\n--\n\nSleeps while the event word is seen; whether it rose."},
 	{"fileno", agent_fileno, METH_NOARGS, "fileno()\n--\n\nAn eventfd that is readable after the event word rose."},
-	{"stats", agent_stats, METH_NOARGS, "stats()\n--\n\nStatistics by name."},
+	{"stats", tn_py_xfer_stats, METH_NOARGS, "stats()\n--\n\nStatistics by name."},
+	{"fetch_stats", tn_py_xfer_fetch_stats, METH_VARARGS, "fetch_stats(address, timeout)\n--\n\nOf the agent that listens there, as lines \"NAME VALUE\"."},
 	{NULL, NULL, 0, NULL},
 };
 
@@ -762,5 +729,5 @@ int tn_py_xfer_add(PyObject *module)
 	for (size_t i = 0; i < sizeof(constants) / sizeof(constants[0]); i++)
 		if (PyModule_AddIntConstant(module, constants[i].name, constants[i].value))
 			return -1;
-	return PyModule_AddFunctions(module, functions) || tn_py_xfer_request_add(module) ? -1 : 0;
+	return PyModule_AddFunctions(module, functions) || tn_py_share_add(module) || tn_py_xfer_request_add(module) ? -1 : 0;
 }

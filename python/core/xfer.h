@@ -41,10 +41,17 @@ struct tn_py_runs {
 
 int tn_py_xfer_runs(PyObject *from, struct tn_py_runs *out);
 
+/* xfer_observe.c */
+PyObject *tn_py_xfer_peer(PyObject *self, PyObject *args);
+PyObject *tn_py_xfer_peer_sections(PyObject *self, PyObject *args);
+PyObject *tn_py_xfer_stats(PyObject *self, PyObject *nothing);
+PyObject *tn_py_xfer_fetch_stats(PyObject *self, PyObject *args);
 /* xfer_request.c */
 PyObject *tn_py_xfer_list(PyObject *self, PyObject *args);
 PyObject *tn_py_xfer_request(PyObject *self, PyObject *args);
 int tn_py_xfer_request_add(PyObject *module);
+/* share.c */
+int tn_py_share_add(PyObject *module);
 /* xfer.c */
 int tn_py_xfer_add(PyObject *module);
 

@@ -36,7 +36,7 @@ __all__ = [
     'PLANE_STATE', 'PLANE_V', 'POOL_CROSS_LAYER', 'POOL_PAGES_PLANES', 'POOL_PLANE_REGION', 'POOL_PLANES_PAGES', 'SAVED_EXISTING', 'SAVED_FAILED',
     'SAVED_HOST_ONLY', 'SAVED_NOT', 'SAVED_REJECTED', 'SAVED_STORED', 'TIER_DEVICE', 'TIER_DISK', 'TIER_HOST', 'TIER_NONE', 'TIER_REMOTE',
     'Again', 'BlockEvent', 'Buffer', 'Busy', 'Cache', 'Closed', 'Completion', 'Denied', 'Error', 'Event', 'Forked', 'Geometry', 'InvalidValue', 'Load',
-    'Match', 'Memory', 'NotFound', 'OwnerGone', 'Pool', 'Query', 'Save', 'SaveResult', 'Space', 'Timeout', 'View', 'WrongVersion', 'attach', 'attach_store',
+    'Match', 'Memory', 'NotFound', 'OwnerGone', 'Pool', 'PoolShare', 'Query', 'Save', 'SaveResult', 'Space', 'Timeout', 'View', 'WrongVersion', 'attach', 'attach_store',
     'kv_planes', 'match_all', 'match_begin', 'reslice', 'strided', 'to_logging', 'version']
 
 __version__ = version()
@@ -84,6 +84,27 @@ class Memory(_core.Memory):
         if arrays is None:
             return Pool(self, geometry, npages, order=order, alignment=alignment)
         return _arrays.pool_in(self, geometry, arrays, axes)
+
+
+class PoolShare(_core.PoolShare):
+    """A rank's pool, as others have to know it: where its pages lie, and which KV heads the rank has. to_bytes and from_bytes carry it."""
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, geometry: Geometry, arrays: Any, axes: str = 'pn', *, tp_size: int = 1, tp_rank: int = 0, kv_heads: int | None = None) -> PoolShare:
+        """Of an engine's KV arrays, with axes as of Cache.pool. geometry: of the shard; kv_heads: of the whole model, None: those of the geometry.
+
+        Raises ValueError (a shape or stride that does not fit), InvalidValue (heads that do not fit the rank).
+        """
+        return _arrays.share(cls, geometry, arrays, axes, tp_size, tp_rank, kv_heads)
+
+    def map(self, theirs: PoolShare, my_pages: Any, their_pages: Any, tokens: int) -> Any:
+        """Which bytes of two pools hold the same elements: rows (my address, theirs, my stride, theirs, bytes, count).
+
+        Pages are indices in the order of their tokens. tokens: how many, from the first token of the first pages on. Pools may differ in the order of planes and
+        pages, page size, TP size and rank. Without a common head there are no rows. Raises InvalidValue.
+        """
+        return _arrays.table(super().map(theirs, my_pages, their_pages, tokens), 6)
 
 
 class Space(_core.Space):

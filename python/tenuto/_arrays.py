@@ -165,6 +165,26 @@ def pool(cache: Any, make: Any, geometry: _core.Geometry, arrays: Any, axes: str
     return _core.Pool(held, geometry, layout.npages, [_place(a, ranges) for a in layout.base], layout.strides)
 
 
+def table(raw: bytes, columns: int) -> memoryview | list[Any]:
+    """Rows of 64-bit numbers; none: an empty list, because no view has 0 rows."""
+    return memoryview(raw).cast('Q', (len(raw) // (8 * columns), columns)) if raw else []
+
+
+def share(make: Any, geometry: _core.Geometry, arrays: Any, axes: str, tp_size: int, tp_rank: int, kv_heads: int | None) -> Any:
+    """What another process has to know of a pool over arrays."""
+    views = _views(arrays, axes, False)
+    layout = _layout(geometry, views, axes)
+    ranges = ranges_of(views)
+    devices = {v.device for v in views}
+    if len(devices) > 1:
+        raise ValueError('the arrays of one pool lie in host memory, or on one device')
+    if kv_heads is None:
+        if tp_size != 1:
+            raise ValueError(f'kv_heads of the whole model is wanted for tp_size {tp_size}')
+        kv_heads = next((heads for kind, heads, _, _ in geometry.planes if kind in (_core.PLANE_K, _core.PLANE_V)), 1)
+    return make(geometry, [r[:2] for r in ranges], layout.npages, [_place(a, ranges) for a in layout.base], layout.strides, tp_size, tp_rank, kv_heads, devices.pop())
+
+
 def pool_in(held: Any, geometry: _core.Geometry, arrays: Any, axes: str) -> _core.Pool:
     """A pool over arrays that lie in a memory that is registered already."""
     layout = _layout(geometry, _views(arrays, axes, False), axes)

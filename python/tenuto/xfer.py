@@ -23,13 +23,13 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from . import _arrays, _core
+from . import PoolShare, _arrays, _core
 
 DRAM, VRAM, BLOCK, OBJECT, FILE = _core.XFER_DRAM, _core.XFER_VRAM, _core.XFER_BLOCK, _core.XFER_OBJECT, _core.XFER_FILE
 IDLE, ACTIVE, ENDING, ENDED = _core.XFER_IDLE, _core.XFER_ACTIVE, _core.XFER_ENDING, _core.XFER_ENDED
 
-__all__ = ['ACTIVE', 'BLOCK', 'DRAM', 'ENDED', 'ENDING', 'FILE', 'IDLE', 'OBJECT', 'VRAM', 'Agent', 'Peer', 'Request', 'Status', 'backend_names', 'pack',
-           'runs_of', 'sections_of', 'unpack']
+__all__ = ['ACTIVE', 'BLOCK', 'DRAM', 'ENDED', 'ENDING', 'FILE', 'IDLE', 'OBJECT', 'VRAM', 'Agent', 'Peer', 'Request', 'Section', 'Status', 'backend_names',
+           'layout_map', 'pack', 'runs_of', 'sections_of', 'unpack']
 
 PEER_STATES = {_core.XFER_PEER_LOADED: 'loaded', _core.XFER_PEER_CONNECTED: 'connected', _core.XFER_PEER_LOST: 'lost'}
 
@@ -42,6 +42,14 @@ class Peer(NamedTuple):
     sections: int
     generation: int
     revision: int
+
+
+class Section(NamedTuple):
+    """A section of a peer; bytes 0: all that there will be."""
+    segment: int
+    address: int
+    bytes: int
+    device: int
 
 
 class Status(NamedTuple):
@@ -63,8 +71,16 @@ def _listed(arrays: Any) -> Any:
 
 def sections_of(arrays: Any) -> list[tuple[int, int, int]]:
     """(address, bytes, device) of an array, or of each of several."""
-    extents = [_arrays.extent(_core.View(a, False)) for a in _listed(arrays)]
-    return [(first, end - first, 0) for first, end in extents]
+    views = [_core.View(a, False) for a in _listed(arrays)]
+    return [(first, end - first, view.device or 0) for view, (first, end) in zip(views, map(_arrays.extent, views))]
+
+
+def _segment_of(arrays: Any) -> int:
+    """VRAM or DRAM, by where the arrays are."""
+    kinds = {VRAM if _core.View(a, False).device is not None else DRAM for a in _listed(arrays)}
+    if len(kinds) > 1:
+        raise ValueError('arrays in host memory and on a device: one call has those of one kind')
+    return kinds.pop() if kinds else DRAM
 
 
 def runs_of(array: Any) -> list[tuple[int, int, int, int, int]]:
@@ -75,7 +91,7 @@ def runs_of(array: Any) -> list[tuple[int, int, int, int, int]]:
     if (end - first) % count or (count > 1 and view.strides[0] * count != end - first):
         raise ValueError(f'the {count} entries of an array of {end - first} bytes do not follow each other')
     size = (end - first) // count
-    return [(first, size, 0, size, count)]
+    return [(first, size, view.device or 0, size, count)]
 
 
 def pack(runs: Any, segment: int = DRAM) -> bytes:
@@ -86,6 +102,17 @@ def pack(runs: Any, segment: int = DRAM) -> bytes:
 def unpack(packed: bytes) -> tuple[int, list[tuple[int, int, int, int, int]]]:
     """(segment, runs) of what pack made."""
     return _core.xfer_unpack(packed)
+
+
+def layout_map(mine: PoolShare, theirs: PoolShare, my_pages: Any, their_pages: Any, tokens: int) -> tuple[Any, Any]:
+    """(local, remote): descriptors for Agent.list that move the blocks of two pools, which may differ in order, page size and TP size.
+
+    mine: a pool of this process; theirs: of another agent, PoolShare.from_bytes of what it has sent. Pages are indices in the order of their tokens; tokens: how many,
+    from the first token of the first pages on. Two empty lists: the ranks have no head in common. The pools' arrays are registered on either side.
+    Raises InvalidValue for what no copy can map.
+    """
+    local, remote = _core.xfer_layout_map(mine, theirs, my_pages, their_pages, tokens)
+    return _arrays.table(local, 5), _arrays.table(remote, 5)
 
 
 class Request:
@@ -138,6 +165,11 @@ class Request:
         self.release()
 
 
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
 class Agent:
     """A transfer agent.
 
@@ -168,7 +200,7 @@ class Agent:
 
     def _sections(self, what: Any, segment: int | None) -> tuple[int, Any]:
         if segment is None:
-            return DRAM, sections_of(what)
+            return _segment_of(what), sections_of(what)
         return segment, what
 
     def register(self, what: Any, segment: int | None = None) -> None:
@@ -242,6 +274,10 @@ class Agent:
         found = self._core.peer(name)
         return Peer(PEER_STATES[found[0]], *found[1:]) if found else None
 
+    def peer_sections(self, name: str) -> Sequence[Section]:
+        """What is known of a peer's sections, sorted by segment, device and address. Raises NotFound: it was not loaded."""
+        return [Section(*found) for found in self._core.peer_sections(name)]
+
     # ---- transfers
 
     def list(self, runs: Any, peer: str | None = None, segment: int = DRAM) -> _core.XferList:
@@ -289,22 +325,32 @@ class Agent:
 
     async def changed(self, seen: int) -> None:
         """For asyncio: until event() is not seen any more."""
-        loop = asyncio.get_running_loop()
+        loop, fd = asyncio.get_running_loop(), self.fileno()
         waiter = loop.create_future()
         self._waiters.append(waiter)
-        loop.add_reader(self.fileno(), self._rose)
-        if self.event() != seen:
-            self._rose()
-        await waiter
+        loop.add_reader(fd, self._rose)
+        try:
+            if self.event() == seen:
+                await waiter
+        finally:
+            self._waiters.remove(waiter)
+            if not any(w.get_loop() is loop for w in self._waiters):
+                loop.remove_reader(fd)
 
     def _rose(self) -> None:
+        """Wakes all: also those of other loops, whose descriptor this has read."""
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self.fileno())
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.get_loop().remove_reader(self.fileno())
-                waiter.set_result(None)
+        for waiter in list(self._waiters):
+            waiter.get_loop().call_soon_threadsafe(_wake, waiter)
+
+    async def arrived(self) -> Sequence[tuple[str, bytes]]:
+        """For asyncio: the next notifications, at least one."""
+        while True:
+            seen = self.event()
+            if found := self.notifications():
+                return found
+            await self.changed(seen)
 
     def backends(self) -> list[tuple[str, int, int, int]]:
         """(name, bits of segments, latency in ns, bytes per s) of each."""
@@ -314,4 +360,10 @@ class Agent:
         self._core.backend_add(spec)
 
     def stats(self) -> dict[str, int]:
+        """By name, as docs/xfer.md lists them: requests that failed are counted by cause, too."""
         return self._core.stats()
+
+    def fetch_stats(self, address: str, timeout: float | None = 10.0) -> dict[str, int]:
+        """Those of the agent that listens at an address; both have the same secret. Raises as fetch."""
+        lines = (line.split() for line in self._core.fetch_stats(address, timeout).splitlines())
+        return {name: int(value) for name, value in lines}

@@ -245,6 +245,85 @@ class XferTest(Case):
         asyncio.run(run())
         self.assertEqual(there[:8 * BLOCK], here[:8 * BLOCK])
 
+    def test_a_task_that_is_cancelled_leaves_the_others_waiting(self):
+        agent = self.agent(backends=['faulty,over=memory,delay=100,delay_us=100000'])
+        here, there, local, remote = self.pair(agent)
+
+        async def run():
+            request = agent.write(local, remote)
+            request.post(10)
+            gone, kept = asyncio.ensure_future(request.finish()), asyncio.ensure_future(agent.changed(agent.event()))
+            await asyncio.sleep(0)
+            gone.cancel()
+            await asyncio.wait_for(kept, 10)
+            self.assertFalse(agent._waiters)
+            await request.finish()
+            request.release()
+        asyncio.run(run())
+        self.assertEqual(here, there)
+
+    def test_loops_of_two_threads(self):
+        """One of them reads the descriptor; both wake."""
+        agent = self.agent()
+        met, woken = threading.Barrier(3, timeout=10), []
+
+        async def wait(seen):
+            met.wait()
+            await asyncio.wait_for(agent.changed(seen), 10)
+            woken.append(seen)
+
+        for _ in range(20):
+            seen = agent.event()
+            # In debug mode a loop refuses what another thread does to it.
+            threads = [threading.Thread(target=asyncio.run, args=(wait(seen),), kwargs={'debug': True}) for _ in range(2)]
+            for thread in threads:
+                thread.start()
+            met.wait()
+            agent.notify('one', b'')
+            for thread in threads:
+                thread.join()
+        self.assertEqual(len(woken), 40)
+
+    def test_notifications_for_asyncio(self):
+        agent, other = self.agent(), self.agent('other')
+        other.load(agent.metadata())
+
+        async def run():
+            waiting = asyncio.ensure_future(agent.arrived())
+            await asyncio.sleep(0.01)
+            other.notify('one', b'come')
+            self.assertEqual(await asyncio.wait_for(waiting, 10), [('other', b'come')])
+        asyncio.run(run())
+
+    def test_what_a_peer_has(self):
+        agent, other = self.agent(), self.agent('other')
+        kv = [bytearray(64 + i) for i in range(1500)]
+        other.register(kv)
+        agent.load(other.metadata())
+        found = agent.peer_sections('other')
+        self.assertEqual(sorted(s[1:3] for s in found), sorted(s[:2] for s in xfer.sections_of(kv)))
+        self.assertEqual({(s.segment, s.device) for s in found}, {(xfer.DRAM, 0)})
+        self.assertRaises(tenuto.NotFound, agent.peer_sections, 'nobody')
+
+    def test_statistics_by_cause_here_and_of_another_agent(self):
+        secret, address = b'0123456789abcdef', f'unix:@tenuto-stats-{os.getpid()}'
+        agent = self.agent(backends=['faulty,over=memory,drop=100'], secret=secret, listen=address)
+        _, _, local, remote = self.pair(agent)
+        with agent.write(local, remote) as request:
+            request.post(0.01)
+            with self.assertRaises(tenuto.Timeout):
+                request.wait(10)
+        with agent.write(local, remote) as request:
+            request.post(10)
+            request.cancel(10)
+        stats = agent.stats()
+        self.assertEqual((stats['timed_out_requests'], stats['cancelled_requests'], stats['failed_requests']), (1, 1, 2))
+        self.assertEqual(self.agent('other', secret=secret).fetch_stats(address), stats)
+        with self.assertRaises(tenuto.Denied):
+            self.agent('third', secret=secret[::-1]).fetch_stats(address)
+        with self.assertRaises(tenuto.InvalidValue):
+            self.agent('fourth').fetch_stats(address)
+
     def test_what_is_wrong_is_named(self):
         agent = self.agent()
         with self.assertRaisesRegex(tenuto.NotFound, 'register it'):

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What _core.XferAgent tells of its peers, and its statistics. */
+#include <errno.h>
+
+#include "xfer.h"
+
+#define STATS_TEXT_BYTES 8192 /* of another agent's statistics; about 50 lines have 1,500 */
+#define SECTIONS_STEP 1024u
+
+PyObject *tn_py_xfer_peer(PyObject *self, PyObject *args)
+{
+	struct tn_py_xfer_agent *agent = (struct tn_py_xfer_agent *)self;
+	struct tn_xfer_peer_info info = {.size = sizeof(info)};
+	const char *peer;
+	int rc;
+
+	if (!PyArg_ParseTuple(args, "s", &peer) || !tn_py_xfer_enter(agent))
+		return NULL;
+	TN_PY_XFER(agent, rc = tn_xfer_peer(agent->a, peer, &info));
+	if (rc == -ENOENT)
+		return Py_NewRef(Py_None);
+	if (rc)
+		return tn_py_raise(rc);
+	return Py_BuildValue("(IIKK)", info.state, info.sections, (unsigned long long)info.generation, (unsigned long long)info.revision);
+}
+
+/* Appends what is known of some sections. Return: 0; -1 with an exception. */
+static int append_sections(PyObject *list, const struct tn_xfer_peer_section *s, int n)
+{
+	for (int i = 0; i < n; i++) {
+		PyObject *item = Py_BuildValue("(IKKK)", s[i].segment, (unsigned long long)s[i].address, (unsigned long long)s[i].bytes, (unsigned long long)s[i].device);
+		int rc = item ? PyList_Append(list, item) : -1;
+
+		Py_XDECREF(item);
+		if (rc)
+			return -1;
+	}
+	return 0;
+}
+
+PyObject *tn_py_xfer_peer_sections(PyObject *self, PyObject *args)
+{
+	struct tn_py_xfer_agent *agent = (struct tn_py_xfer_agent *)self;
+	struct tn_xfer_peer_section *s;
+	uint32_t first = 0;
+	const char *peer;
+	PyObject *list;
+	int n;
+
+	if (!PyArg_ParseTuple(args, "s", &peer))
+		return NULL;
+	s = PyMem_Malloc(SECTIONS_STEP * sizeof(*s));
+	list = s ? PyList_New(0) : PyErr_NoMemory();
+	do {
+		if (!list || !tn_py_xfer_enter(agent))
+			break;
+		TN_PY_XFER(agent, n = tn_xfer_peer_sections(agent->a, peer, first, SECTIONS_STEP, s));
+		if (n < 0)
+			tn_py_raise(n);
+		else if (append_sections(list, s, n) == 0)
+			first += (uint32_t)n;
+	} while (!PyErr_Occurred() && n == (int)SECTIONS_STEP);
+	PyMem_Free(s);
+	if (PyErr_Occurred())
+		Py_CLEAR(list);
+	return list;
+}
+
+PyObject *tn_py_xfer_stats(PyObject *self, PyObject *nothing)
+{
+	struct tn_py_xfer_agent *agent = (struct tn_py_xfer_agent *)self;
+	uint64_t values[256];
+	PyObject *dict;
+	int n;
+
+	if (!tn_py_xfer_enter(agent))
+		return NULL;
+	n = tn_xfer_stats(agent->a, values, 256);
+	tn_py_xfer_leave(agent);
+	dict = PyDict_New();
+	for (int i = 0; dict && i < n && i < 256; i++)
+		if (tn_py_set(dict, tn_xfer_stat_name((uint32_t)i), PyLong_FromUnsignedLongLong(values[i])))
+			Py_CLEAR(dict);
+	return dict;
+}
+
+PyObject *tn_py_xfer_fetch_stats(PyObject *self, PyObject *args)
+{
+	struct tn_py_xfer_agent *agent = (struct tn_py_xfer_agent *)self;
+	char text[STATS_TEXT_BYTES];
+	const char *address;
+	uint64_t deadline_ns;
+	PyObject *timeout;
+	int64_t n;
+
+	if (!PyArg_ParseTuple(args, "sO", &address, &timeout) || tn_py_deadline(timeout, &deadline_ns) || !tn_py_xfer_enter(agent))
+		return NULL;
+	TN_PY_XFER(agent, n = tn_xfer_fetch_stats(agent->a, address, deadline_ns, text, sizeof(text)));
+	return n < 0 ? tn_py_raise((long)n) : PyUnicode_FromString(text);
+}
