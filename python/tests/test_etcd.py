@@ -237,7 +237,7 @@ class EtcdTest(Case):
         self.addCleanup(os.environ.pop, 'NIXL_ETCD_ENDPOINTS')
         prefill, decode = nixl_agent('nixl-prefill'), nixl_agent('nixl-decode')
         for agent in (prefill, decode):
-            self.addCleanup(agent._agent.close)
+            self.addCleanup(agent.agent._agent.close)
         decode.fetch_remote_metadata('nixl-prefill')  # waits until it is there
         kv = bytearray(2 * SIZE)
         at = xfer.sections_of(kv)[0][0]
@@ -247,7 +247,7 @@ class EtcdTest(Case):
         prefill.send_partial_agent_metadata(prefill.get_reg_descs([(at, SIZE, 0, '')], 'DRAM'), label='one')
         prefill.invalidate_local_metadata()
         for label in ('metadata', 'one'):
-            self.refused(errno.ENOENT, decode._agent.lookup, 'nixl-prefill', label)
+            self.refused(errno.ENOENT, decode.agent._agent.lookup, 'nixl-prefill', label)
 
     def until(self, condition):
         end = time.monotonic() + 10

@@ -3,7 +3,9 @@
 import os
 import subprocess
 import sys
+import time
 import unittest
+import unittest.mock
 
 from nixl import _bindings as bind
 from nixl._api import nixl_agent, nixl_agent_config
@@ -39,7 +41,7 @@ while time.monotonic() < until:
 class NixlTest(Case):
     def agent(self, name='one', **config):
         agent = nixl_agent(name, nixl_agent_config(**config))
-        self.addCleanup(agent._agent.close)
+        self.addCleanup(agent.agent._agent.close)
         return agent
 
     def memory(self, agent, seed='kv'):
@@ -64,12 +66,34 @@ class NixlTest(Case):
             ours = ['memory', 'ucx']
         except tenuto.Error:
             ours = ['memory']
-        self.assertEqual(agent._order(['UCX']), ours)
+        self.assertEqual(agent.agent._order([agent.backends['UCX']]), ours)
         _, a = self.memory(agent)
         handle = agent.initialize_xfer('WRITE', agent.get_xfer_descs(self.rows(a), 'DRAM'), agent.get_xfer_descs(self.rows(a), 'DRAM'), 'one', b'',
                                        backends=['UCX'])
         self.assertEqual(agent.query_xfer_backend(handle), 'UCX')
         agent.release_xfer_handle(handle)
+
+    def test_ucx_tls_without_shared_memory_leaves_memory_out(self):
+        def backends(agent):
+            return agent.agent._order([agent.backends['UCX']])
+
+        has_ucx = 'ucx' in backends(self.agent())
+        for tls, memory in (('tcp', False), ('tcp,self', False), ('^sm', False), ('^shm,rc', False), ('all', True), ('tcp,cma', True), ('^tcp', True)):
+            with self.subTest(tls), unittest.mock.patch.dict(os.environ, UCX_TLS=tls):
+                if memory or has_ucx:
+                    self.assertEqual('memory' in backends(self.agent()), memory)
+                else:
+                    self.raises('NOT_FOUND', nixl_agent, 'two')
+
+    def test_sglang_makes_an_agent_of_its_own_below(self):
+        agent, config = self.agent(backends=[]), bind.nixlAgentConfig()
+        config.useProgThread, config.syncMode = True, bind.NIXL_THREAD_SYNC_RW
+        agent.agent = bind.nixlAgent('one', config)
+        agent.plugin_list = agent.agent.getAvailPlugins()
+        self.assertEqual(agent.plugin_list, agent.get_plugin_list())
+        agent.create_backend('POSIX')
+        path = os.path.join(self.dir, 'page')
+        self.assertEqual(agent.query_memory([(0, 0, 0, path)], 'POSIX', 'FILE'), [None])
 
     def test_loopback(self):
         agent = self.agent(capture_telemetry=True)
@@ -84,12 +108,14 @@ class NixlTest(Case):
         self.assertEqual((state, here), ('DONE', there))
         telemetry = agent.get_xfer_telemetry(handle)
         self.assertIsInstance(telemetry, nixlXferTelemetry)
-        self.assertEqual((telemetry.totalBytes, telemetry.descCount), (SIZE, 1))
+        self.assertEqual((telemetry.totalBytes, telemetry.descCount), (SIZE, COUNT))
         self.assertEqual(agent.get_new_notifs(), {'one': [b'hello']})
         agent.transfer(handle, b'other')
         self.assertTrue(agent.check_remote_xfer_done('one', b'oth'))
         self.assertFalse(agent.check_remote_xfer_done('one', b'oth'))
         self.assertEqual(agent.query_xfer_backend(handle), 'UCX')
+        self.assertEqual(handle.request().results(0, 2), [(0, BLOCK)] * 2)
+        self.assertIn('memory: chosen', handle.request().explain())
         agent.release_xfer_handle(handle)
         handle.release()
         self.raises('INVALID_PARAM', agent.transfer, handle)
@@ -109,7 +135,8 @@ class NixlTest(Case):
         handle.release()
         with open(path, 'rb') as f:
             self.assertEqual(f.read(), here)
-        self.assertEqual(agent.query_memory([(0, 0, 0, path)], 'POSIX', 'FILE'), [{'size': str(SIZE)}])
+        found, = agent.query_memory([(0, 0, 0, path)], 'POSIX', 'FILE')
+        self.assertEqual((found['size'], found['mode']), (str(SIZE), str(os.stat(path).st_mode)))
         agent.deregister_memory(registered)
 
     def test_a_decode_engine_reads_from_a_prefill_engine(self):
@@ -121,7 +148,7 @@ class NixlTest(Case):
         agent = self.agent('decode')
         kv, a = self.memory(agent)
         name = agent.add_remote_agent(bytes.fromhex(metadata))
-        self.assertEqual(name, 'prefill')
+        self.assertEqual(name, b'prefill')
         self.assertTrue(agent.check_remote_metadata(name))
         self.assertFalse(agent.check_remote_metadata(name, agent.get_xfer_descs([(4096, 1, 0)], 'DRAM')))
         agent.make_connection(name)
@@ -142,6 +169,9 @@ class NixlTest(Case):
         with self.assertRaises(bind.nixlRemoteDisconnectError):
             while True:
                 agent.transfer(handle)
+        end = time.monotonic() + 10
+        while agent.check_remote_metadata(name):  # vLLM fetches metadata anew when it is gone
+            self.assertLess(time.monotonic(), end)
         agent.remove_remote_agent(name)
         agent.remove_remote_agent('nobody')
         for made in (handle, local, remote):
@@ -170,7 +200,9 @@ class NixlTest(Case):
         self.raises('NOT_FOUND', agent.create_backend, 'GPUNETIO')
         self.raises('NOT_FOUND', agent.deregister_memory, agent.get_reg_descs([(4096, 64, 0, '')], 'DRAM'))
         self.raises('NOT_SUPPORTED', agent.register_memory, [(4096, 64, 0, '')], 'VRAM')
-        self.raises('NOT_SUPPORTED', agent.send_local_metadata)
+        self.raises('INVALID_PARAM', agent.send_local_metadata)
+        self.raises('NOT_SUPPORTED', agent.send_local_metadata, '127.0.0.1')
+        self.raises('NOT_SUPPORTED', agent.prep_mem_view, good)
 
     def test_lists_survive_as_bytes(self):
         agent = self.agent()

@@ -281,7 +281,7 @@ class FaultTest(Store):
         self.addCleanup(sys.path.remove, NIXL)
         from nixl._api import nixl_agent, nixl_agent_config
         agent = nixl_agent('obj', nixl_agent_config(backends=['UCX']))
-        self.addCleanup(agent._agent.close)
+        self.addCleanup(agent.agent._agent.close)
         self.assertIn('OBJ', agent.get_plugin_list())
         agent.create_backend('OBJ', {'bucket': BUCKET, 'endpoint_override': self.server.endpoint.removeprefix('http://'), 'scheme': 'http', 'access_key': 'a', 'secret_key': 'b'})
         kv = bytearray(content('obj', 1000))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tenuto's transfer agent behind the interface of NIXL 1.5's Python module, as far as engines use it (docs/xfer.md).
+"""Tenuto's transfer agent behind the interface of NIXL 1.5's Python module, as far as engines use it (docs/nixl.md).
 
 It is installed where NIXL is not. UCX stands for memory, of this machine, and of others where the plugin ucx is; POSIX for files.
 """
