@@ -220,8 +220,7 @@ static void descriptors_that_cannot_be_written_at_an_offset_are_refused(void **s
 	fd[3] = open(path, O_CREAT | O_RDWR | O_APPEND, 0600);
 	for (unsigned i = 0; i < 4; i++) {
 		s.device = (uint64_t)fd[i];
-		if (i != 1) /* which is for writing only */
-			refused(tn_xfer_register(a, TN_XFER_FILE, &s, 1), -EINVAL, i == 3 ? "O_APPEND" : "regular file");
+		refused(tn_xfer_register(a, TN_XFER_FILE, &s, 1), -EINVAL, i == 3 ? "O_APPEND" : "regular file");
 	}
 	for (unsigned i = 0; i < 4; i++)
 		close(fd[i]);

@@ -111,8 +111,6 @@ static int adopt(struct files *f, uint64_t fd, uint32_t *handle)
 
 	if (flags < 0 || fstat((int)fd, &st))
 		return tn_fail(-EBADF, "file section of device %llu without a path: the device is no open descriptor", (unsigned long long)fd);
-	if ((flags & O_ACCMODE) == O_WRONLY)
-		return tn_fail(-EACCES, "descriptor %llu is open for writing only: files are opened for reading, too", (unsigned long long)fd);
 	if (flags & O_APPEND)
 		return tn_fail(-EINVAL, "descriptor %llu has O_APPEND: all would be written at the end; open it without", (unsigned long long)fd);
 	snprintf(lent.name, sizeof(lent.name), "descriptor %llu", (unsigned long long)fd);
