@@ -125,7 +125,7 @@ class NixlTest(Case):
         here, a = self.memory(agent)
         path = os.path.join(self.dir, 'kv')
         self.assertEqual(agent.query_memory([(0, 0, 0, path)], 'POSIX', 'FILE'), [None])
-        registered = agent.register_memory([(0, SIZE, 5, path)], 'FILE')
+        registered = agent.register_memory([(0, SIZE, 5, 'rw,create:' + path)], 'FILE')
         handle = agent.initialize_xfer('WRITE', agent.get_xfer_descs(self.rows(a), 'DRAM'),
                                        agent.get_xfer_descs([(i * BLOCK, BLOCK, 5) for i in range(COUNT)], 'FILE'), 'one')
         agent.transfer(handle)

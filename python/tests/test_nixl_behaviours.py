@@ -193,6 +193,36 @@ class BehavioursTest(Case):
             self.assertEqual(one, {'size': '100', 'mode': str(stat.st_mode), 'mtime': str(int(stat.st_mtime))})
         self.assertRaises(ValueError, agent.query_memory, [(0, 0, 0, paths[0])], 'UCX', 'FILE')
 
+    def test_files_by_descriptor_and_by_path(self):
+        agent = self.agent(backends=['POSIX'])
+        kv, a = self.memory(agent)
+        path = os.path.join(self.dir, 'file')
+        for bad in ('ro:' + path, 'rw:' + path, 'rw,direct:' + path):
+            self.raises('BACKEND', agent.register_memory, [(0, SIZE, 3, bad)], 'FILE')
+        self.raises('NOT_SUPPORTED', agent.register_memory, [(0, SIZE, 3, 'rw,create,sync:' + path)], 'FILE')
+        self.assertFalse(os.path.exists(path))
+        with self.assertRaises(bind.nixlBackendError):
+            agent.register_memory([(0, SIZE, 999, 'any text')], 'FILE')
+        # What LMCache does: a descriptor for writing alone, whose meta is any text, then one for reading alone.
+        for flags, operation in ((os.O_WRONLY | os.O_CREAT, 'WRITE'), (os.O_RDONLY, 'READ')):
+            fd = os.open(path, flags)
+            descs = agent.register_memory([(0, SIZE, fd, 'text')], 'FILE')
+            handle = agent.initialize_xfer(operation, agent.get_xfer_descs([(a, SIZE, 0)], 'DRAM'), descs.trim(), 'one')
+            self.done(agent, handle)
+            handle.release()
+            agent.deregister_memory(descs)
+            os.close(fd)
+            self.assertEqual(kv, content('kv', SIZE))
+            kv[:] = bytes(SIZE) if operation == 'WRITE' else kv
+        self.assertFalse(os.path.exists('text'))
+        fd = os.open(path, os.O_WRONLY)
+        self.addCleanup(os.close, fd)
+        descs = agent.register_memory([(0, SIZE, fd, '')], 'FILE')
+        handle = agent.initialize_xfer('READ', agent.get_xfer_descs([(a, SIZE, 0)], 'DRAM'), descs.trim(), 'one')
+        with self.assertRaises(bind.nixlBackendError):
+            self.done(agent, handle)
+        handle.release()
+
     # ---- lists
 
     def test_lists_from_tuples_and_arrays_and_what_is_none(self):
@@ -285,7 +315,7 @@ class BehavioursTest(Case):
         agent = self.agent(backends=['UCX', 'POSIX'])
         kv, a = self.memory(agent)
         path = os.path.join(self.dir, 'file')
-        agent.register_memory([(0, SIZE, 3, path)], 'FILE')
+        agent.register_memory([(0, SIZE, 3, 'rw,create:' + path)], 'FILE')
         for kind, device, at in (('DRAM', 0, a), ('FILE', 3, 0)):
             handle = agent.initialize_xfer('WRITE', agent.get_xfer_descs([(a, 0, 0)], 'DRAM'), agent.get_xfer_descs([(at, 0, device)], kind), 'one', b'nothing')
             self.done(agent, handle)
@@ -298,7 +328,7 @@ class BehavioursTest(Case):
         path = os.path.join(self.dir, 'short')
         with open(path, 'wb') as f:
             f.write(bytes(SIZE - 1))
-        agent.register_memory([(0, SIZE, 3, path)], 'FILE')
+        agent.register_memory([(0, SIZE, 3, 'rw,create:' + path)], 'FILE')
         handle = agent.initialize_xfer('READ', agent.get_xfer_descs([(a, SIZE, 0)], 'DRAM'), agent.get_xfer_descs([(0, SIZE, 3)], 'FILE'), 'one')
         with self.assertRaises(bind.nixlBackendError):
             agent.transfer(handle)

@@ -7,6 +7,7 @@ import time
 import unittest
 from unittest import mock
 
+os.environ['TORCH_CPP_LOG_LEVEL'] = 'FATAL'  # of a store that is not there
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'nixl'))
 from nixl import _bindings as bind
 from nixl import _metadata
@@ -97,6 +98,14 @@ class ListenerTest(Agents):
         self.environment(TENUTO_XFER_SECRET=SECRET[::-1])
         self.assertRaises(bind.nixlNotAllowedError, self.agent('wrong').send_local_metadata, HOST, port)
         self.assertRaises(bind.nixlRemoteDisconnectError, self.agent('lost').send_local_metadata, HOST, free_ports(1)[0])
+
+    def test_an_agent_that_has_ended_has_nothing_to_forget(self):
+        self.environment(TENUTO_XFER_SECRET=SECRET)
+        port, = free_ports(1)
+        agent = self.agent('one')
+        agent.invalidate_local_metadata(HOST, port)
+        with self.assertRaises(bind.nixlRemoteDisconnectError):
+            agent.send_local_metadata(HOST, port)
 
     def test_who_does_not_listen_takes_no_push(self):
         agent = self.agent('one')

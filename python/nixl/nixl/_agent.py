@@ -13,7 +13,6 @@ import datetime
 import errno
 import functools
 import os
-import re
 import threading
 import time
 from collections.abc import Callable
@@ -25,7 +24,7 @@ from tenuto import xfer
 from ._metadata import DEFAULT_METADATA_LABEL, Pushes, open_directory
 from ._plugins import PLUGINS, available, open_backend
 from ._types import (
-    DEFAULT_COMM_PORT, STATUS_OF_ERRNO, exception, exception_of, nixl_cost_t, nixl_mem_t, nixl_status_t, nixl_thread_sync_t, nixl_xfer_op_t, nixlRegDList,
+    DEFAULT_COMM_PORT, STATUS_OF_END, exception, exception_of, nixl_cost_t, nixl_mem_t, nixl_status_t, nixl_thread_sync_t, nixl_xfer_op_t, nixlRegDList,
     nixlRemoteDList, nixlXferDList, nixlXferTelemetry, text_of)
 from .logging import get_logger
 
@@ -38,6 +37,7 @@ LOOKUP_STEP_S = 0.05
 
 SEGMENTS = {nixl_mem_t.DRAM_SEG: xfer.DRAM, nixl_mem_t.VRAM_SEG: xfer.VRAM, nixl_mem_t.BLK_SEG: xfer.BLOCK, nixl_mem_t.OBJ_SEG: xfer.OBJECT,
             nixl_mem_t.FILE_SEG: xfer.FILE}
+FILES = (nixl_mem_t.FILE_SEG, nixl_mem_t.BLK_SEG)
 YES, NO = ('y', 'yes', 'on', '1', 'true', 'enable'), ('n', 'no', 'off', '0', 'false', 'disable')
 
 
@@ -77,23 +77,59 @@ def _as_nixl(call: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+def _path_of(meta: str) -> tuple[str, set[str]] | None:
+    """Path and flags of "ro,FLAG:PATH" or "rw,FLAG,...:PATH". Any other meta is no path: the device is an open descriptor, as there."""
+    modes, _, path = meta.partition(':')
+    access, *flags = modes.split(',')
+    return (path, {access, *flags}) if path and access in ('ro', 'rw') and set(flags) <= {'direct', 'sync', 'noatime', 'create'} else None
+
+
+def _file_meta(meta: str) -> str | None:
+    """What Tenuto has for it."""
+    found = _path_of(meta)
+    if found is None:
+        return None
+    path, flags = found
+    if 'sync' in flags:
+        raise exception('NOT_SUPPORTED', f'{meta}: no write is synced here')
+    return f"{'ro' if 'ro' in flags else 'rw'}{',direct' if 'direct' in flags else ''}:{path}"
+
+
 def sections_of(descs: nixlRegDList) -> Any:
     """Sections of a list: no empty ones of memory, and meta for files and objects alone."""
     if descs.getType() == nixl_mem_t.OBJ_SEG:
         return [(a, n, d, meta.decode() or str(d)) for a, n, d, meta in descs]
-    named = descs.getType() in (nixl_mem_t.FILE_SEG, nixl_mem_t.BLK_SEG)
-    if not named and not isinstance(descs.rows(), list):
-        return descs.rows()
-    return [(a, n, d, meta.decode() or None) if named else (a, n, d, None) for a, n, d, meta in descs if named or n]
+    if descs.getType() in FILES:
+        return [(a, n, d, _file_meta(meta.decode())) for a, n, d, meta in descs]
+    return [(a, n, d, None) for a, n, d, _ in descs if n] if isinstance(descs.rows(), list) else descs.rows()
 
 
-def _file_info(device: int, meta: bytes) -> dict[str, str]:
+def _check_files(descs: nixlRegDList) -> None:
+    """A file is made only if its meta says so."""
+    for _, _, _, meta in descs if descs.getType() in FILES else ():
+        found = _path_of(meta.decode())
+        if found and 'create' not in found[1] and not os.path.exists(found[0]):
+            raise exception('BACKEND', f'{found[0]}: there is no such file; rw,create: makes it')
+
+
+def _file_info(path: str | int) -> dict[str, str]:
     """Of a file that is named by its path, or by a descriptor."""
     try:
-        stat = os.stat(re.sub('^r[ow](,direct)?:', '', meta.decode()) or device)
+        stat = os.stat(path)
     except FileNotFoundError:  # it was there
         return {}
     return {'mode': str(stat.st_mode), 'mtime': str(int(stat.st_mtime))}
+
+
+def _why(request: xfer.Request, error: int) -> str:
+    """The library's words for the end of a request that has failed."""
+    try:
+        request.wait(0)
+    except tenuto.Error as told:
+        return told.strerror
+    except MemoryError:
+        pass
+    return os.strerror(error)
 
 
 class nixlAgentConfig:
@@ -196,6 +232,7 @@ class nixlAgent:
 
     @_as_nixl
     def registerMem(self, descs: nixlRegDList, backends: Any = ()) -> nixl_status_t:
+        _check_files(descs)
         self._agent.register(sections_of(descs), segment=SEGMENTS[descs.getType()])
         return nixl_status_t.NIXL_SUCCESS
 
@@ -206,11 +243,12 @@ class nixlAgent:
 
     @_as_nixl
     def queryMem(self, descs: nixlRegDList, backend: int) -> list[dict[str, str] | None]:
-        """The size of each that exists, and of a file its mode and mtime."""
+        """The size of each that exists, and of a file its mode and mtime. Files are named by their paths, or by a descriptor."""
         self._backend(backend)
-        sizes = self._agent.query(sections_of(descs), segment=SEGMENTS[descs.getType()])
-        more = _file_info if descs.getType() == nixl_mem_t.FILE_SEG else lambda device, meta: {}
-        return [None if size is None else {'size': str(size), **more(device, meta)} for size, (_, _, device, meta) in zip(sizes, descs)]
+        files = descs.getType() in FILES
+        named = [(a, n, d, (_path_of(meta.decode()) or (meta.decode(),))[0] or None) for a, n, d, meta in descs] if files else sections_of(descs)
+        sizes = self._agent.query(named, segment=SEGMENTS[descs.getType()])
+        return [None if size is None else {'size': str(size), **(_file_info(path or device) if files else {})} for size, (_, _, device, path) in zip(sizes, named)]
 
     # ---- lists and requests
 
@@ -279,7 +317,7 @@ class nixlAgent:
             raise exception('NOT_POSTED', 'the request was not posted')
         status = reqh.get().status()
         if status.error:
-            raise exception(STATUS_OF_ERRNO.get(status.error, 'BACKEND'), os.strerror(status.error))
+            raise exception(STATUS_OF_END.get(status.error, 'BACKEND'), _why(reqh.get(), status.error))
         return nixl_status_t.NIXL_SUCCESS if status.state == xfer.ENDED else nixl_status_t.NIXL_IN_PROG
 
     def getXferTelemetry(self, reqh: _Request) -> nixlXferTelemetry:

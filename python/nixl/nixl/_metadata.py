@@ -6,6 +6,7 @@ A push is a fetch of the other's metadata, and notifications that have one's own
 from __future__ import annotations
 
 import datetime
+import errno
 import os
 import threading
 from typing import Any
@@ -96,7 +97,7 @@ class TcpStore:
     def lookup(self, peer: str, label: str) -> None:
         key = self._key(peer, label)
         if not self._ask('check', [key]):
-            raise tenuto.NotFound(2, f'the TCPStore has no entry {key}')
+            raise tenuto.NotFound(errno.ENOENT, f'the TCPStore has no entry {key}')
         name = self._agent.load(self._ask('get', key))
         if name != peer:
             logger.error('the entry %s is metadata of %s', key, name)
@@ -132,7 +133,13 @@ class Pushes:
             self._agent.notify(peer, PUSH + (b'L' if last else b'M') + metadata[at:at + PUSH_BYTES])
 
     def forget(self, address: str) -> None:
-        self._agent.notify(self._agent.fetch(address), PUSH + b'F')
+        """Who does not listen any more has ended, and has forgotten all."""
+        try:
+            self._agent.notify(self._agent.fetch(address), PUSH + b'F')
+        except tenuto.Error as error:
+            if error.errno not in (errno.ECONNREFUSED, errno.ECONNRESET):
+                raise
+            logger.info('%s has nothing to forget: %s', address, error.strerror)
 
     def take(self, sender: str, notification: bytes) -> bool:
         """Whether a notification was a push, which is done then."""

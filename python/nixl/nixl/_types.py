@@ -112,6 +112,9 @@ STATUS_OF_ERRNO = {
     errno.ECANCELED: 'CANCELED',
 }
 
+# Of a request that has ended; any other errno is the backend's.
+STATUS_OF_END = {errno.ECONNRESET: 'REMOTE_DISCONNECT', errno.ESTALE: 'NOT_FOUND', errno.ECANCELED: 'CANCELED'}
+
 EXCEPTIONS = {
     'NOT_POSTED': nixlNotPostedError, 'INVALID_PARAM': nixlInvalidParamError, 'BACKEND': nixlBackendError, 'NOT_FOUND': nixlNotFoundError,
     'MISMATCH': nixlMismatchError, 'NOT_ALLOWED': nixlNotAllowedError, 'REPOST_ACTIVE': nixlRepostActiveError, 'UNKNOWN': nixlUnknownError,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory by address, as NIXL's tests and examples use it."""
+"""Memory by address, as NIXL's tests and examples use it: the name is NIXL's."""
 import ctypes
 
 ALIGNMENT = 4096  # of files that are opened with O_DIRECT
