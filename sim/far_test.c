@@ -365,7 +365,7 @@ static void a_save_waits_for_a_segment_whose_blocks_are_being_copied(void **stat
 	for (uint64_t id = 1; id <= 5 * CHAIN / 2; id += CHAIN / 2) /* some in either */
 		assert_int_equal(rig_save(&r->s[0], id, CHAIN / 2, 0).failed, 0);
 	assert_int_equal(rig_flush(r), 0);
-	rig_until(r, tn_host_queued(r->cache->row.host, TN_TIER_REMOTE) == 0);
+	rig_until(r, r->cache->row.queues->to[TN_TIER_REMOTE].count == 0);
 	rig_open_second(r, 4 * r->o.head_dim, &large);
 	res = rig_save(&large, 1001, 1, 0);
 	assert_int_equal(res.failed, 0);

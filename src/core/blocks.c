@@ -157,8 +157,8 @@ bool tn_block_is_unsure(const struct tn_blocks *bl, tn_block b)
 
 static bool failed_in_memory(const struct tn_blocks *bl, tn_block b)
 {
-	return bl->row->host && tn_tier_has(bl->row->memory, b) &&
-	       tn_host_dirty(bl->row->host, tn_tier_place_of(bl->row->memory, b), bl->row->durable->tier) == TN_DIRTY_FAILED;
+	return bl->row->queues && tn_tier_has(bl->row->memory, b) &&
+	       tn_queues_state(bl->row->queues, tn_tier_place_of(bl->row->memory, b), bl->row->durable->tier) == TN_DIRTY_FAILED;
 }
 
 bool tn_block_is_kept(const struct tn_blocks *bl, tn_block b)
@@ -193,7 +193,7 @@ bool tn_block_lies_nowhere(const struct tn_blocks *bl, tn_block b)
 static void leaves_memory(struct tn_blocks *bl, tn_block b, uint32_t slot, enum tn_leave how)
 {
 	for_each_tier(t, bl->row) {
-		enum tn_dirty dirty = t->ops->traits.offloads ? tn_host_dirty(bl->row->host, slot, t->tier) : TN_DIRTY_NOT;
+		enum tn_dirty dirty = t->ops->traits.offloads ? tn_queues_state(bl->row->queues, slot, t->tier) : TN_DIRTY_NOT;
 
 		if (dirty == TN_DIRTY_FAILED && how == TN_LEAVE_EVICTED) {
 			bl->dirty->lost = bl->dirty->error;
@@ -250,8 +250,10 @@ void tn_tier_joins(struct tn_blocks *bl, struct tn_tier_base *t)
 	for (unsigned i = 0, k = 0; i < TN_TIERS_MAX; i++)
 		if (row->tier[i])
 			row->best_first[k++] = row->tier[i];
-	if (t->ops->traits.promotes)
+	if (t->ops->traits.promotes) {
 		row->memory = t;
+		row->queues = t->queues;
+	}
 	if (t->ops->traits.durable)
 		row->durable = t;
 }

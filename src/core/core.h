@@ -42,8 +42,8 @@
 #include "sched/mix.h"
 #include "sched/sched.h"
 #include "store/store.h"
-#include "tier/headers.h"
-#include "tier/host.h"
+#include "tier/disk/headers.h"
+#include "tier/queues.h"
 
 /* Flags of a block in its header and in the log. */
 #define TN_ENTRY_PARTIAL 1u /* holds a prompt's unfinished tail */
@@ -176,7 +176,7 @@ struct tn_row {
 	struct tn_tier_base *best_first[TN_TIERS_MAX]; /* the same without gaps; NULL ends it */
 	struct tn_tier_base *memory;	     /* the one that loads leave blocks in; NULL: none */
 	struct tn_tier_base *durable;	     /* the one that flushes are about; NULL: none */
-	struct tn_host *host;		     /* the memory tier's queues; NULL: none */
+	struct tn_queues *queues;	     /* the memory tier's; NULL: none */
 };
 #define for_each_tier(t, row) for (struct tn_tier_base *const *t##_at = (row)->best_first, *t; (t = *t##_at) != NULL; t##_at++)
 
@@ -621,7 +621,7 @@ void tn_dirty_push(struct tn_dirty_blocks *d, tn_block b, const struct tn_tier_b
 /* The block need not go any more, or is there (NOT), or could not be written (FAILED). */
 void tn_dirty_settled(struct tn_dirty_blocks *d, uint32_t slot, const struct tn_tier_base *target, enum tn_dirty as);
 /* The first place of the queue whose block still needs to go; NULL: there is none. */
-const struct tn_host_waiting *tn_dirty_first(struct tn_dirty_blocks *d, const struct tn_tier_base *target);
+const struct tn_waiting *tn_dirty_first(struct tn_dirty_blocks *d, const struct tn_tier_base *target);
 
 /* flush.c */
 bool tn_flush_step(struct tn_flushes *f);

@@ -6,7 +6,7 @@
 
 #include "core/load_chunk.h"
 #include "core/pool.h"
-#include "tier/g1.h"
+#include "tier/device/device.h"
 
 static struct tn_tier_base *tier_of(const struct tn_op *op)
 {

@@ -76,12 +76,12 @@ void tn_offloads_destroy(struct tn_offloads *o)
 
 uint64_t tn_offload_tickets(const struct tn_offloads *o)
 {
-	return o->row->host && o->row->durable ? tn_host_tickets(o->row->host, o->row->durable->tier) : 0;
+	return o->row->queues && o->row->durable ? o->row->queues->to[o->row->durable->tier].tickets : 0;
 }
 
 uint64_t tn_offload_age(struct tn_offloads *o, uint64_t now_ns)
 {
-	const struct tn_host_waiting *first = o->row->host && o->row->durable ? tn_dirty_first(o->dirty, o->row->durable) : NULL;
+	const struct tn_waiting *first = o->row->queues && o->row->durable ? tn_dirty_first(o->dirty, o->row->durable) : NULL;
 	uint64_t since = first ? first->since_ns : TN_FOREVER;
 
 	for (uint32_t i = 0; i < o->n; i++) {
@@ -101,7 +101,7 @@ bool tn_offloads_idle(const struct tn_offloads *o)
 		if (o->op[i].w.op.active)
 			return false;
 	for_each_tier(t, o->row)
-		if (t->ops->traits.offloads && o->row->host && tn_host_queued(o->row->host, t->tier) > 0)
+		if (t->ops->traits.offloads && o->row->queues && o->row->queues->to[t->tier].count > 0)
 			return false;
 	return true;
 }
@@ -110,12 +110,12 @@ enum tn_offload_urgency tn_offload_urgency(struct tn_offloads *o, uint64_t now_n
 {
 	uint64_t age;
 
-	if (!o->row->host || !o->row->durable)
+	if (!o->row->queues || !o->row->durable)
 		return TN_OFFLOAD_IDLE;
 	age = tn_offload_age(o, now_ns);
 	if (age > 0 && age >= o->lag_ns / 2)
 		return TN_OFFLOAD_LATE;
-	if (!tn_list_empty(&o->flushes) || tn_host_dirty_slots(o->row->host) > tn_host_slots(o->row->host) / 2)
+	if (!tn_list_empty(&o->flushes) || o->row->queues->dirty_slots > o->row->memory->ops->capacity(o->row->memory) / 2)
 		return TN_OFFLOAD_PRESSES;
 	return age > 0 && age >= o->lag_ns / 4 ? TN_OFFLOAD_PRESSES : TN_OFFLOAD_IDLE;
 }
@@ -127,7 +127,7 @@ static uint64_t next_ns(struct tn_offloads *o, uint64_t now_ns)
 
 	if (age > 0 && lag != TN_FOREVER && age < lag / 2)
 		due = now_ns + (age < lag / 4 ? lag / 4 : lag / 2) - age;
-	if (tn_host_failed_slots(o->row->host) > 0 && o->retry_ns < due)
+	if (o->row->queues->failed_slots > 0 && o->retry_ns < due)
 		due = o->retry_ns;
 	return due;
 }
@@ -137,11 +137,11 @@ static uint64_t next_ns(struct tn_offloads *o, uint64_t now_ns)
 static void add(struct tn_offloads *o, struct tn_offload_op *off, uint32_t slot)
 {
 	struct tn_writing *w = &off->w;
-	tn_block b = tn_host_block(o->row->host, slot);
+	tn_block b = o->row->memory->block_of[slot];
 
-	tn_host_pop(o->row->host, w->target->tier);
+	tn_queues_pop(o->row->queues, w->target->tier);
 	tn_block_ref(o->registry, b);
-	tn_host_moves(o->row->host, slot, w->target->tier);
+	tn_queues_moves(o->row->queues, slot, w->target->tier);
 	w->op.keys[w->op.n] = tn_block_key(o->registry, b);
 	w->items[w->op.n] = (struct tn_write_item){
 		.w = w,
@@ -173,16 +173,16 @@ static bool begin(struct tn_offloads *o, struct tn_offload_op *off)
 {
 	struct tn_writing *w = &off->w;
 	struct tn_tier_base *t = w->target;
-	const struct tn_host_waiting *first = tn_dirty_first(o->dirty, t);
+	const struct tn_waiting *first = tn_dirty_first(o->dirty, t);
 	uint32_t most;
 
 	if (!first)
 		return false;
 	off->since_ns = first->since_ns;
-	off->first_ticket = tn_host_tickets(o->row->host, t->tier) - tn_host_queued(o->row->host, t->tier);
+	off->first_ticket = o->row->queues->to[t->tier].tickets - o->row->queues->to[t->tier].count;
 	tn_writing_arm(w, w->items, NULL);
 	w->target = t;
-	tn_op_set_space(&w->op, o->spaces[tn_block_space(o->registry, tn_host_block(o->row->host, first->slot))]);
+	tn_op_set_space(&w->op, o->spaces[tn_block_space(o->registry, o->row->memory->block_of[first->slot])]);
 	w->op.n = 0;
 	w->op.active = true;
 	w->ready = w->op.shape->layers;
@@ -191,7 +191,7 @@ static bool begin(struct tn_offloads *o, struct tn_offload_op *off)
 	do
 		add(o, off, first->slot);
 	while (w->op.n < most && (first = tn_dirty_first(o->dirty, t)) &&
-	       tn_block_space(o->registry, tn_host_block(o->row->host, first->slot)) == w->op.space->index);
+	       tn_block_space(o->registry, o->row->memory->block_of[first->slot]) == w->op.space->index);
 	tn_transfers_prepare(&w->op, NULL);
 	tn_places_join(w);
 	return true;
@@ -202,13 +202,16 @@ uint32_t tn_offload_retry(struct tn_offloads *o)
 	uint32_t left = 0;
 	bool writable;
 
-	if (!o->row->host || tn_host_failed_slots(o->row->host) == 0)
+	if (!o->row->queues || o->row->queues->failed_slots == 0)
 		return 0;
 	writable = o->row->durable->ops->health(o->row->durable) == 0;
-	for (uint32_t s = 0; s < tn_host_slots(o->row->host); s++) {
-		tn_block b = tn_host_block(o->row->host, s);
+	for (uint32_t s = 0; s < o->row->queues->slots; s++) {
+		tn_block b;
 
-		if (tn_host_dirty(o->row->host, s, o->row->durable->tier) != TN_DIRTY_FAILED || !tn_tier_has(o->row->memory, b))
+		if (tn_queues_state(o->row->queues, s, o->row->durable->tier) != TN_DIRTY_FAILED)
+			continue;
+		b = o->row->memory->block_of[s];
+		if (!tn_tier_has(o->row->memory, b))
 			continue; /* written, or dropped since */
 		if (!writable || !tn_tier_readmit(o->row->durable, b)) {
 			left++;
@@ -327,10 +330,10 @@ static bool step(struct tn_offloads *o, struct tn_offload_op *off)
 /* At the end of the cache nobody waits for copies. */
 static void forget_copies(struct tn_offloads *o, struct tn_tier_base *t)
 {
-	const struct tn_host_waiting *w;
+	const struct tn_waiting *w;
 
 	while ((w = tn_dirty_first(o->dirty, t))) {
-		tn_block b = tn_host_block(o->row->host, w->slot);
+		tn_block b = o->row->memory->block_of[w->slot];
 
 		tn_dirty_settled(o->dirty, w->slot, t, TN_DIRTY_NOT);
 		tn_tier_remove(t, b);
@@ -346,7 +349,7 @@ static bool step_to(struct tn_offloads *o, struct tn_tier_base *t, uint64_t now_
 
 	if (o->closing && t != o->row->durable)
 		forget_copies(o, t);
-	for (uint32_t i = 0; i < o->n && tn_host_queued(o->row->host, t->tier) > 0 && may_begin(o, now_ns); i++)
+	for (uint32_t i = 0; i < o->n && o->row->queues->to[t->tier].count > 0 && may_begin(o, now_ns); i++)
 		if (o->op[i].w.target == t && !o->op[i].w.op.active)
 			busy |= begin(o, &o->op[i]);
 	while ((off = oldest_from(o, t, from))) {
@@ -364,7 +367,7 @@ bool tn_offload_step(struct tn_offloads *o, uint64_t now_ns, uint64_t *due_ns)
 	if (o->n == 0)
 		return false;
 	/* The end of the cache tries each of those that failed once. */
-	if (!o->closing && (o->again || (tn_host_failed_slots(o->row->host) > 0 && now_ns >= o->retry_ns))) {
+	if (!o->closing && (o->again || (o->row->queues->failed_slots > 0 && now_ns >= o->retry_ns))) {
 		o->retry_ns = now_ns + RETRY_NS;
 		tn_offload_retry(o);
 	}
@@ -381,7 +384,7 @@ uint64_t tn_offloaded_up_to(const struct tn_offloads *o)
 	uint64_t oldest = tn_offload_tickets(o);
 
 	if (oldest > 0)
-		oldest -= tn_host_queued(o->row->host, o->row->durable->tier);
+		oldest -= o->row->queues->to[o->row->durable->tier].count;
 	for (uint32_t i = 0; i < o->n; i++) {
 		const struct tn_offload_op *off = &o->op[i];
 

@@ -17,7 +17,8 @@
 #include "core/workers.h"
 #include "drives/drives.h"
 #include "ring/executor.h"
-#include "tier/g1.h"
+#include "tier/device/device.h"
+#include "tier/host/host.h"
 
 #define USUAL_BLOCK_BYTES (64u << 10) /* for sizing tables before a space says how large its blocks are */
 #define LEAST_BLOCK_BYTES (4u << 10)
@@ -133,7 +134,7 @@ static void on_health(void *arg, uint32_t device, enum tn_health health)
 {
 	struct tn_cache *cache = ((struct tn_recovery *)arg)->cache;
 
-	cache->offloads.again |= health == TN_HEALTHY && cache->row.host && tn_host_failed_slots(cache->row.host) > 0;
+	cache->offloads.again |= health == TN_HEALTHY && cache->row.queues && cache->row.queues->failed_slots > 0;
 }
 
 static bool on_may_write(void *arg, uint32_t device, uint64_t bytes)
@@ -369,16 +370,11 @@ static int make_host(struct tn_cache *cache, struct tn_tier_base **out)
 {
 	char what[300];
 	uint64_t most = cache->o.host_bytes ? tn_memory_limit("", what, sizeof(what)) : 0;
-	int rc;
 
 	if (cache->o.host_bytes > most)
 		return tn_fail(-EINVAL, "host_bytes %llu: more than %s of %llu bytes; give less", (unsigned long long)cache->o.host_bytes, what,
 			       (unsigned long long)most);
-	rc = cache->o.host_bytes ? tn_host_create(cache->o.host_bytes, cache->o.seed, cache->alloc, &cache->row.host) : 0;
-
-	if (cache->row.host)
-		*out = tn_host_tier(cache->row.host);
-	return rc;
+	return cache->o.host_bytes ? tn_host_tier_create(cache->o.host_bytes, cache->o.seed, cache->alloc, out) : 0;
 }
 
 static int make_device(struct tn_cache *cache, struct tn_tier_base **out)
@@ -656,7 +652,7 @@ int tn_core_close(struct tn_cache *cache)
 	struct tn_error error;
 
 	tn_doomed_end(&cache->blocks);
-	failed = cache->row.host ? tn_host_failed_slots(cache->row.host) : 0;
+	failed = cache->row.queues ? cache->row.queues->failed_slots : 0;
 	tn_transfers_destroy(cache); /* before the files that its threads share are closed */
 	if (cache->store)
 		rc = tn_store_close(cache->store);

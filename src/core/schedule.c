@@ -116,10 +116,10 @@ static uint64_t free_slots(const struct tn_cache *cache)
 {
 	uint64_t taken, slots;
 
-	if (!cache->row.host)
+	if (!cache->row.queues)
 		return 0;
-	taken = tn_host_dirty_slots(cache->row.host);
-	slots = tn_host_slots(cache->row.host);
+	taken = cache->row.queues->dirty_slots;
+	slots = cache->row.memory->ops->capacity(cache->row.memory);
 	for (const struct tn_list *pos = cache->saves.next; pos != &cache->saves; pos = pos->next)
 		taken += tn_container_of(pos, struct tn_writing, op.link)->copying;
 	return taken < slots ? slots - taken : 0;

@@ -98,7 +98,7 @@ static void begin(struct reader *rd, uint32_t lag_ms)
 	tn_rng_seed(&rd->rng, tn_test_seed());
 	for (uint64_t id = 1; id <= OLD; id += AT_ONCE)
 		assert_int_equal(rig_save(rd->r->s, id, AT_ONCE, 0).stored, AT_ONCE);
-	rig_until(rd->r, tn_host_dirty_slots(rd->r->cache->row.host) == 0);
+	rig_until(rd->r, rd->r->cache->row.queues->dirty_slots == 0);
 	run(rd, 100 * RIG_MS);
 }
 
@@ -190,7 +190,7 @@ static void a_used_up_budget_holds_back_no_block_that_was_let_in(void **state)
 	print_message("# %u were let in\n", stored);
 	assert_in_range(stored, BUDGET / 2, BUDGET);
 	run(&rd, 100 * RIG_MS);
-	assert_int_equal(tn_host_dirty_slots(rd.r->cache->row.host), 0);
+	assert_int_equal(rd.r->cache->row.queues->dirty_slots, 0);
 	assert_int_equal(rd.r->cache->c.offloaded_blocks, stored);
 	run(&rd, 1100 * RIG_MS);
 	rig_power_off(rd.r);

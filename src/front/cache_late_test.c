@@ -61,9 +61,9 @@ static int flush_ends(struct rig *r, struct tn_flush_waiter *w)
 
 static void until_failed(struct rig *r, uint32_t blocks)
 {
-	for (uint32_t i = 0; i < 1000 && tn_host_failed_slots(r->cache->row.host) < blocks; i++)
+	for (uint32_t i = 0; i < 1000 && r->cache->row.queues->failed_slots < blocks; i++)
 		rig_turn(r, RIG_MS);
-	assert_int_equal(tn_host_failed_slots(r->cache->row.host), blocks);
+	assert_int_equal(r->cache->row.queues->failed_slots, blocks);
 }
 
 static void the_next_flush_writes_what_failed_before(void **state)
@@ -92,10 +92,10 @@ static void what_failed_is_written_when_the_device_comes_back(void **state)
 	until_failed(r, 1);
 	rig_run(r, RIG_SECOND);
 	assert_false(tn_store_writable(r->cache->store));
-	assert_int_equal(tn_host_failed_slots(r->cache->row.host), 1);
+	assert_int_equal(r->cache->row.queues->failed_slots, 1);
 	rig_calm(r);
 	rig_run(r, 60 * RIG_SECOND);
-	assert_int_equal(tn_host_failed_slots(r->cache->row.host), 0);
+	assert_int_equal(r->cache->row.queues->failed_slots, 0);
 	assert_int_equal(r->cache->c.offloaded_blocks, 1);
 	rig_tear_down(r);
 }
@@ -148,7 +148,7 @@ static void two_flushes_at_once_both_tell_the_truth(void **state)
 	assert_true(rc == -EIO || (rc == 0 && r->cache->c.offloaded_blocks == 2));
 	assert_int_equal(flush_ends(r, second), 0);
 	assert_int_equal(r->cache->c.offloaded_blocks, 2);
-	assert_int_equal(tn_host_failed_slots(r->cache->row.host), 0);
+	assert_int_equal(r->cache->row.queues->failed_slots, 0);
 	rig_tear_down(r);
 }
 

@@ -13,6 +13,7 @@
 #include "far.h"
 #include "ioengine/faulty_rig.h"
 #include "store/store_internal.h"
+#include "tier/slab.h"
 
 struct rig_opts rig_simulated_opts(void)
 {
@@ -282,7 +283,7 @@ static bool has_its_place(const struct tn_cache *c, const struct tn_tier_base *t
 
 	if (t->ops->traits.reach == TN_REACH_DEVICE)
 		return tn_store_cookie(c->store, place) == b;
-	return t->ops->traits.reach != TN_REACH_MEMORY || tn_host_block(c->row.host, place) == b;
+	return t->ops->traits.reach != TN_REACH_MEMORY || c->row.memory->block_of[place] == b;
 }
 
 static void check_record(struct rig *r, tn_block b)
@@ -354,7 +355,7 @@ void rig_check_quiet(struct rig *r)
 	if (!tn_core_idle(c) || c->blocks.doomed_count)
 		rig_fail(r, "not idle: loads %d saves %d flushes %d, %u to be offloaded, %u doomed",
 				 !tn_list_empty(&c->loads), !tn_list_empty(&c->saves), !tn_list_empty(&c->offloads.flushes),
-				 c->row.host ? tn_host_queued(c->row.host, c->row.durable->tier) : 0, c->blocks.doomed_count);
+				 c->row.queues ? c->row.queues->to[c->row.durable->tier].count : 0, c->blocks.doomed_count);
 	if (ops != c->o.max_ops || leases != c->matches->nleases)
 		rig_fail(r, "%u of %u operations and %u of %u leases are free", ops, c->o.max_ops, leases,
 				 c->matches->nleases);
@@ -362,9 +363,9 @@ void rig_check_quiet(struct rig *r)
 		rig_fail(r, "IOCBs are out");
 	if (c->store->slots[TN_SLOT_RESERVED])
 		rig_fail(r, "%llu slots stay reserved", (unsigned long long)c->store->slots[TN_SLOT_RESERVED]);
-	if (c->row.host && (tn_host_used(c->row.host) != c->row.memory->blocks || tn_host_dirty_slots(c->row.host)))
-		rig_fail(r, "%u host slots used for %llu blocks, %u dirty", tn_host_used(c->row.host),
-				 (unsigned long long)c->row.memory->blocks, tn_host_dirty_slots(c->row.host));
+	if (c->row.queues && (tn_slab_at(c->row.memory)->used != c->row.memory->blocks || c->row.queues->dirty_slots))
+		rig_fail(r, "%u host slots used for %llu blocks, %u dirty", tn_slab_at(c->row.memory)->used,
+				 (unsigned long long)c->row.memory->blocks, c->row.queues->dirty_slots);
 	for (uint32_t s = 0; s < r->o.spaces; s++)
 		if (r->s[s].space->ops || r->s[s].space->held)
 			rig_fail(r, "space %u counts %u operations, %u of callers", s, r->s[s].space->ops, r->s[s].space->held);

@@ -58,9 +58,9 @@ static void tier_stats(const struct tn_cache *cache, struct tn_stats *s)
 		s->tier_blocks[t] = tier ? tier->blocks : 0;
 		s->evicted_blocks[t] = tier ? tier->evicted : 0;
 	}
-	s->offload_waiting_blocks = cache->row.host ? tn_host_dirty_slots(cache->row.host) : 0;
-	s->offload_waiting_bytes = cache->row.host ? tn_host_dirty_bytes(cache->row.host) : 0;
-	s->offload_failed_blocks = cache->row.host ? tn_host_failed_slots(cache->row.host) : 0;
+	s->offload_waiting_blocks = cache->row.queues ? cache->row.queues->dirty_slots : 0;
+	s->offload_waiting_bytes = cache->row.queues ? cache->row.queues->dirty_bytes : 0;
+	s->offload_failed_blocks = cache->row.queues ? cache->row.queues->failed_slots : 0;
 }
 
 static int stats_on_owner(struct tn_cache *cache, void *arg)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A slab: one piece of memory, cut into equal slots, with a policy that says which blocks they hold. It is what the host tier (host.c) and the device
- * tier (g1.c) have in common; the memory is the tier's own affair.
+ * A slab: one piece of memory, cut into equal slots, with a policy that says which blocks they hold. It is what the host tier (host/) and the device
+ * tier (device/) have in common; the memory is the tier's own affair.
  *
  * The slab is cut for the largest shape announced while it was empty; blocks of smaller shapes use a slot each, larger ones are not held. The calls of
  * struct tn_tier_ops that begin with tn_slab_ go into the tables of both tiers. Owner thread only, but the bytes.

@@ -25,6 +25,7 @@
 #define TN_TIER_ABI 2u
 #define TN_PLACES_AT_ONCE 256u
 
+struct tn_queues;
 struct tn_tier_base;
 
 /* How a place's bytes are reached. */
@@ -175,6 +176,7 @@ struct tn_tier_base {
 	struct tn_registry *registry;
 	const uint16_t *next_share;  /* by space: rings of the spaces that hold the shares of the same blocks */
 	const uint16_t *first_share; /* by space: of such a ring one, the same for all of it */
+	struct tn_queues *queues;    /* what lies here and is still to go to tiers below; NULL: nothing ever is */
 	uint32_t *share;	     /* by block: share.h; NULL: each share is an entry of the policy's */
 	struct tn_policy *policy; /* NULL: the tier holds nothing yet */
 	const tn_block *block_of; /* by slot, where entries are slots */

@@ -15,7 +15,7 @@
 #include "base/hash.h"
 #include "layout/layout.h"
 #include "store/store.h"
-#include "tier/host.h"
+#include "tier/host/host.h"
 #include "tier/shape.h"
 
 #define HOST_BYTES (UINT64_C(1) << 30)
@@ -118,7 +118,7 @@ static void lay_out(const struct tn_geometry *g, const struct tn_pool_shape *sha
 static void check_shape(const struct tn_geometry *g, const struct tn_shape *s, const struct rest *rest)
 {
 	static uint32_t sizes[TN_LAYERS_MAX];
-	struct tn_host *host;
+	struct tn_tier_base *host;
 	uint64_t layers = 0, segment_bytes = 0, bytes;
 	uint32_t cls;
 
@@ -129,10 +129,10 @@ static void check_shape(const struct tn_geometry *g, const struct tn_shape *s, c
 	for (uint32_t c = 0; c < s->chunks; c++)
 		layers += tn_shape_chunk_count(s, c);
 	assert(layers == g->layers);
-	assert(tn_host_create(HOST_BYTES, 1, &tn_alloc_system, &host) == 0);
-	if (tn_host_tier(host)->ops->space(tn_host_tier(host), s, &cls) == 0)
-		assert(tn_host_slots(host) >= 1 && tn_host_slots(host) <= HOST_BYTES / s->slot_bytes);
-	tn_host_tier(host)->ops->destroy(tn_host_tier(host));
+	assert(tn_host_tier_create(HOST_BYTES, 1, &tn_alloc_system, &host) == 0);
+	if (host->ops->space(host, s, &cls) == 0)
+		assert(host->ops->capacity(host) >= 1 && host->ops->capacity(host) <= HOST_BYTES / s->slot_bytes);
+	host->ops->destroy(host);
 	for (uint32_t i = 0; i < s->layers; i++)
 		sizes[i] = s->object_bytes;
 	bytes = tn_store_bytes_for(rest->disk_blocks, 1, s->layers, sizes, &segment_bytes);

@@ -5,8 +5,8 @@
  *
  * Owner thread only.
  */
-#ifndef TN_TIER_HEADERS_H
-#define TN_TIER_HEADERS_H
+#ifndef TN_TIER_DISK_HEADERS_H
+#define TN_TIER_DISK_HEADERS_H
 
 #include "layout/layout.h"
 #include "store/store.h"

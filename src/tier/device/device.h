@@ -6,8 +6,8 @@
  * It is a cache and nothing more: what lies here may go at any time, and nothing here is still to go down. No CPU touches its bytes.
  * Owner thread only, but the bytes, and what is marked.
  */
-#ifndef TN_TIER_G1_H
-#define TN_TIER_G1_H
+#ifndef TN_TIER_DEVICE_DEVICE_H
+#define TN_TIER_DEVICE_DEVICE_H
 
 #include <tenuto/device_memory.h>
 

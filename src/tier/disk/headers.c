@@ -3,7 +3,7 @@
  * The cache is a ring of variable-size entries written one behind the other, with a direct-mapped
  * index by slot: an entry is gone when the ring has come round to it. No lists, no free space to manage.
  */
-#include "tier/headers.h"
+#include "tier/disk/headers.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tier/g1.h"
+#include "tier/device/device.h"
 
 #include <assert.h>
 #include <errno.h>
