@@ -237,11 +237,16 @@ static bool dropping(void *arg)
 	return ((const struct tn_blocks *)arg)->doomed_count > 0;
 }
 
+static void quits(void *arg, struct tn_tier_base *t, tn_block b)
+{
+	tn_block_quits(arg, t, b);
+}
+
 void tn_tier_joins(struct tn_blocks *bl, struct tn_tier_base *t)
 {
 	struct tn_row *row = bl->row;
 
-	bl->tier_watch = (struct tn_tier_watch){leaves, evicted, dropped, dropping, bl};
+	bl->tier_watch = (struct tn_tier_watch){leaves, evicted, dropped, dropping, quits, bl};
 	t->watch = &bl->tier_watch;
 	t->registry = bl->registry;
 	t->next_share = bl->shares.next;
@@ -256,6 +261,8 @@ void tn_tier_joins(struct tn_blocks *bl, struct tn_tier_base *t)
 	}
 	if (t->ops->traits.durable)
 		row->durable = t;
+	if (t->ops->serves)
+		row->near = t;
 }
 
 /* ---- blocks that go when nobody holds them any more ---------------------------------------------------------- */

@@ -37,10 +37,10 @@ bool tn_budgets_again(struct tn_budgets *b)
 
 bool tn_op_stands(const struct tn_op *op)
 {
-	const struct tn_mapping *g1 = op->cache->mappings[TN_MEMORY_OF_G1];
+	const struct tn_mapping *near = op->cache->mappings[TN_MEMORY_OF_NEAR];
 
 	return tn_budget_of(op->cache->budgets, tn_pool_copier(op->pool))->stands ||
-	       (!op->writing && tn_container_of(op, const struct tn_reading, op)->from_g1 > 0 && tn_budget_of(op->cache->budgets, g1->copier)->stands);
+	       (!op->writing && tn_container_of(op, const struct tn_reading, op)->from_near > 0 && tn_budget_of(op->cache->budgets, near->copier)->stands);
 }
 
 bool tn_loads_move(const struct tn_cache *cache)

@@ -117,8 +117,8 @@ struct tn_session {
 #define TN_POOLS_OWN 4096u /* of the process that opened the cache; those of sessions have numbers of their own, so that nobody takes another's */
 #define TN_POOLS_MAX (TN_POOLS_OWN + TN_SESSIONS_MAX * 256u)
 
-/* Numbers of memories, by which lists name them (ring/ring.h): of header buffers, of the memory tier, of the device tier, and from POOLS on of those that have pools. */
-enum { TN_MEMORY_OF_HEADERS, TN_MEMORY_OF_TIER, TN_MEMORY_OF_G1, TN_MEMORY_OF_POOLS, TN_MEMORIES_MAX = TN_MEMORY_OF_POOLS + TN_POOLS_MAX };
+/* Numbers of memories, by which lists name them (ring/ring.h): of header buffers, of the memory tier, of the near tier, and from POOLS on of those that have pools. */
+enum { TN_MEMORY_OF_HEADERS, TN_MEMORY_OF_TIER, TN_MEMORY_OF_NEAR, TN_MEMORY_OF_POOLS, TN_MEMORIES_MAX = TN_MEMORY_OF_POOLS + TN_POOLS_MAX };
 #define TN_EVENTS 1024u /* of tn_event_create, of one cache */
 #define TN_EVENTS_KEPT 65536u /* of blocks, for tn_cache_events */
 
@@ -176,6 +176,7 @@ struct tn_row {
 	struct tn_tier_base *best_first[TN_TIERS_MAX]; /* the same without gaps; NULL ends it */
 	struct tn_tier_base *memory;	     /* the one that loads leave blocks in; NULL: none */
 	struct tn_tier_base *durable;	     /* the one that flushes are about; NULL: none */
+	struct tn_tier_base *near;	     /* the one in the memory of pools, filled beside loads and saves (near.c); NULL: none */
 	struct tn_queues *queues;	     /* the memory tier's; NULL: none */
 };
 #define for_each_tier(t, row) for (struct tn_tier_base *const *t##_at = (row)->best_first, *t; (t = *t##_at) != NULL; t##_at++)
@@ -316,7 +317,6 @@ struct tn_cache {
 	struct tn_headers *headers; /* NULL without disks */
 	struct tn_whole *whole;
 	struct tn_flights *flights;
-	bool g1_lost; /* the device tier's device is, and its blocks leave */
 	struct tn_secret secret;
 	uint64_t segment_bytes; /* of new stores; 0: the store's choice */
 	uint64_t slot_bytes;	/* of the blocks announced at open; 0: none were */
@@ -534,6 +534,14 @@ void tn_load_begins(struct tn_reading *r);
 static inline enum tn_reach tn_read_reach(const struct tn_read_item *item)
 {
 	return item->r->op.cache->row.tier[item->tier]->ops->traits.reach;
+}
+
+/* Whether it comes from the near tier. */
+static inline bool tn_read_is_near(const struct tn_read_item *item)
+{
+	const struct tn_tier_base *near = item->r->op.cache->row.near;
+
+	return near && item->tier == near->tier;
 }
 
 /* An item's place in the memory tier: its offset there. */

@@ -15,7 +15,7 @@
 #include "base/error.h"
 #include "base/trace.h"
 #include "core/core.h"
-#include "core/g1.h"
+#include "core/near.h"
 #include "core/load_chunk.h"
 #include "core/load_late.h"
 #include "core/transfers.h"
@@ -192,8 +192,8 @@ static void item_ends(struct tn_read_item *item)
 	}
 	if (loaded)
 		count_loaded(item);
-	tn_read_kept_on_device(item);
-	item->r->from_g1 -= item->state == TN_READ_COPY && item->tier == TN_TIER_DEVICE;
+	tn_read_kept_near(item);
+	item->r->from_near -= item->state == TN_READ_COPY && tn_read_is_near(item);
 	item->state = TN_READ_IDLE;
 	tell_idle(item);
 	tn_block_release(&cache->blocks, item->block);
@@ -213,8 +213,8 @@ static void place_failed(struct tn_read_item *item, int status)
 	enum tn_residency r = tn_tier_residency(t, item->block);
 	enum tn_leave how = status == -EBADMSG ? TN_LEAVE_BAD : status == -EIO ? TN_LEAVE_EIO : TN_LEAVE_GONE;
 
-	if (item->tier == TN_TIER_DEVICE && status < TN_RING_NOT_COPIED) /* -EFAULT: the pages are gone */
-		tn_g1_failed(&item->r->op, item->block);
+	if (tn_read_is_near(item) && status < TN_RING_NOT_COPIED) /* -EFAULT: the pages are gone */
+		tn_near_failed(&item->r->op, item->block);
 
 	/* A mismatch says nothing of the device where another process could change the bytes, before they were written or since they were read. */
 	if (how == TN_LEAVE_BAD && tn_op_is_foreign(&item->r->op) && tn_read_reach(item) == TN_REACH_WHOLE)
@@ -306,7 +306,7 @@ static bool go_on(struct tn_read_item *item, uint32_t c, bool checked, uint32_t 
 	} else if (!checked) {
 		*state = TN_CHUNK_CHECKING;
 	} else {
-		tn_read_copy_to_device(item, c);
+		tn_read_copy_near(item, c);
 		chunk_ends(item, c, 0);
 	}
 	return true;
@@ -398,15 +398,15 @@ void tn_load_ended(const struct tn_part *p)
 		break;
 	case TN_TRANSFER_READ:
 	case TN_TRANSFER_IN:
-	case TN_TRANSFER_IN_G1:
+	case TN_TRANSFER_IN_NEAR:
 		if (state != (p->again ? TN_CHUNK_READING_AGAIN : TN_CHUNK_READING))
 			break; /* it was told before */
 		if (p->kind == TN_TRANSFER_READ && !p->status)
 			op->cache->c.bytes_read += (uint64_t)p->count * op->shape->padded_bytes;
 		check_ends(item, c, p, p->kind != TN_TRANSFER_READ || p->verified || !op->cache->o.verify, 0);
 		break;
-	case TN_TRANSFER_OUT_G1:
-		item->g1_unfit |= p->status != 0;
+	case TN_TRANSFER_OUT_NEAR:
+		item->near_unfit |= p->status != 0;
 		op->inflight--;
 		item->inflight--;
 		step_over(item);

@@ -54,7 +54,7 @@ bool tn_chunk_read(struct tn_read_item *item, uint32_t c)
 	struct tn_transfer t;
 
 	if (item->state == TN_READ_COPY) {
-		t = transfer_of(item, c, item->tier == TN_TIER_DEVICE ? TN_TRANSFER_IN_G1 : TN_TRANSFER_IN, TN_TRANSFER_COPIES);
+		t = transfer_of(item, c, tn_read_is_near(item) ? TN_TRANSFER_IN_NEAR : TN_TRANSFER_IN, TN_TRANSFER_COPIES);
 	} else {
 		t = read_of(item, c);
 		t.verify = r->op.cache->o.verify && item->header == TN_HEADER_HAVE;
@@ -86,9 +86,9 @@ bool tn_chunk_check(struct tn_read_item *item, uint32_t c)
 	return tn_transfer_add(&t);
 }
 
-bool tn_chunk_copy_to_device(struct tn_read_item *item, uint32_t c)
+bool tn_chunk_copy_near(struct tn_read_item *item, uint32_t c)
 {
-	const struct tn_transfer t = transfer_of(item, c, TN_TRANSFER_OUT_G1, TN_TRANSFER_CHECKS);
+	const struct tn_transfer t = transfer_of(item, c, TN_TRANSFER_OUT_NEAR, TN_TRANSFER_CHECKS);
 
 	return tn_transfer_add(&t);
 }

@@ -14,8 +14,8 @@ bool tn_chunk_read_again(struct tn_read_item *item, uint32_t c);
 bool tn_chunk_check(struct tn_read_item *item, uint32_t c);
 /* ... copied on; what other processes can change is checked in any case once it is in the memory tier; ... */
 bool tn_chunk_copy(struct tn_read_item *item, uint32_t c, uint32_t copy, bool verify);
-/* ... copied to the item's place in the device tier. */
-bool tn_chunk_copy_to_device(struct tn_read_item *item, uint32_t c);
+/* ... copied to the item's place in the near tier. */
+bool tn_chunk_copy_near(struct tn_read_item *item, uint32_t c);
 /* Whom it is copied to: the memory tier first, if the item goes there, then those who joined, in their order. */
 bool tn_chunk_goes_to_memory(const struct tn_read_item *item);
 uint32_t tn_chunk_copies(const struct tn_read_item *item);

@@ -7,7 +7,7 @@
  * its own: that process could change what was verified before it is copied, or take its pages away.
  */
 #include "core/core.h"
-#include "core/g1.h"
+#include "core/near.h"
 #include "core/pool.h"
 
 #define HOLD_AT_ONCE 256u /* keys whose memory is loaded ahead */
@@ -28,28 +28,29 @@ static void want_promotion(struct tn_read_item *item)
 		item->memory = TN_SLOT_NONE;
 }
 
-/* Blocks come to the device tier from where they are loaded to, if that is its device's memory. */
-static void want_device(struct tn_read_item *item)
+/* Blocks come to the near tier from where they are loaded to, if that is its memory. */
+static void want_near(struct tn_read_item *item)
 {
 	const struct tn_op *op = &item->r->op;
+	const struct tn_tier_base *t = op->cache->row.near;
 
-	if (item->partial || !op->cache->row.tier[TN_TIER_DEVICE] || tn_tier_residency(op->cache->row.tier[TN_TIER_DEVICE], item->block) != TN_ABSENT)
+	if (item->partial || !t || tn_tier_residency(t, item->block) != TN_ABSENT)
 		return;
-	item->g1 = tn_g1_place(&item->r->op, (uint32_t)(item - item->r->items));
-	if (item->g1 != TN_SLOT_NONE)
-		tn_block_set_residency(op->cache->registry, item->block, TN_TIER_DEVICE, TN_FILLING);
+	item->near = tn_near_place(&item->r->op, (uint32_t)(item - item->r->items));
+	if (item->near != TN_SLOT_NONE)
+		tn_block_set_residency(op->cache->registry, item->block, t->tier, TN_FILLING);
 }
 
 /*
- * Whoever joins waits for the leader's device, and for that of the device tier if blocks of the leader's load come from there; and the leader for his.
+ * Whoever joins waits for the leader's device, and for that of the near tier if blocks of the leader's load come from there; and the leader for his.
  * A prefetch may wait for one: nobody waits for it. A load that does not join reads the block itself.
  */
 static bool shares_device(const struct tn_read_item *item, const struct tn_read_item *leader)
 {
-	const struct tn_mapping *g1 = item->r->op.cache->mappings[TN_MEMORY_OF_G1];
+	const struct tn_mapping *near = item->r->op.cache->mappings[TN_MEMORY_OF_NEAR];
 	const struct tn_read_item *other = leader->r->prefetch && leader->followers ? leader->followers : leader;
 
-	if (leader->r->from_g1 > 0 && tn_pool_copier(item->r->op.pool) != g1->copier)
+	if (leader->r->from_near > 0 && tn_pool_copier(item->r->op.pool) != near->copier)
 		return false;
 	return (leader->r->prefetch && other == leader) || tn_pool_copier(other->r->op.pool) == tn_pool_copier(item->r->op.pool);
 }
@@ -80,7 +81,7 @@ static bool join(struct tn_read_item *item)
 }
 
 /*
- * The first tier of the row that has the block; of a prefetch, below memory. Of the device tier only what the tiers in the process's memory and below do not
+ * The first tier of the row that has the block; of a prefetch, below memory. Of the near tier only what the tiers in the process's memory and below do not
  * have comes to pages elsewhere. NULL: it is not there.
  */
 static struct tn_tier_base *source_of(const struct tn_read_item *item)
@@ -90,7 +91,7 @@ static struct tn_tier_base *source_of(const struct tn_read_item *item)
 	for_each_tier(t, &item->r->op.cache->row) {
 		if (!tn_tier_has(t, item->block) || (item->r->prefetch && t->ops->traits.reach == TN_REACH_MEMORY))
 			continue;
-		if (t->tier != TN_TIER_DEVICE || tn_op_on_g1(&item->r->op))
+		if (t != item->r->op.cache->row.near || tn_op_is_near(&item->r->op))
 			return t;
 		last = t;
 	}
@@ -114,8 +115,8 @@ static bool activate(struct tn_read_item *item)
 	item->place = tn_tier_place_of(t, b);
 	if (t->ops->traits.reach == TN_REACH_MEMORY) {
 		item->state = TN_READ_COPY;
-		r->from_g1 += t->tier == TN_TIER_DEVICE;
-		want_device(item);
+		r->from_near += t == cache->row.near;
+		want_near(item);
 		return true;
 	}
 	if (join(item))
@@ -129,7 +130,7 @@ static bool activate(struct tn_read_item *item)
 		item->state = TN_READ_IDLE;
 		return false;
 	}
-	want_device(item);
+	want_near(item);
 	tn_flights_set(cache->flights, b, item);
 	return true;
 }
@@ -183,7 +184,7 @@ static void find_bytes(struct tn_reading *r)
 		struct tn_store_place place;
 
 		if (item->state == TN_READ_COPY)
-			*(item->tier == TN_TIER_DEVICE ? &r->op.g1[i] : &r->op.offset[i]) =
+			*(tn_read_is_near(item) ? &r->op.near[i] : &r->op.offset[i]) =
 				cache->row.tier[item->tier]->ops->offset(cache->row.tier[item->tier], item->place, r->op.shape, NULL);
 		if (item->memory != TN_SLOT_NONE)
 			r->op.offset[i] = tn_read_memory(item, NULL);

@@ -147,7 +147,7 @@ static void add(struct tn_offloads *o, struct tn_offload_op *off, uint32_t slot)
 		.w = w,
 		.block = b,
 		.source = slot,
-		.g1 = TN_SLOT_NONE,
+		.near = TN_SLOT_NONE,
 		.tier = TN_TIER_NONE,
 		.state = TN_WRITE_PLACE,
 		.admitted = true,

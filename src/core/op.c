@@ -172,15 +172,15 @@ void tn_reading_arm(struct tn_reading *r, const struct tn_command *c)
 	r->before_ns = t->before_ns;
 	r->disk = t->disk;
 	r->op.offset = t->offset;
-	r->op.g1 = t->g1;
+	r->op.near = t->near;
 	r->op.writing = false;
 	tn_transfers_prepare(&r->op, r->checks);
 	r->good = r->op.n;
-	r->from_g1 = 0;
+	r->from_near = 0;
 	memset(r->chunk_state, TN_CHUNK_IDLE, (size_t)r->op.n * r->op.shape->chunks);
 	for (uint32_t i = 0; i < r->op.n; i++)
 		r->items[i] = (struct tn_read_item){
-			.r = r, .block = TN_BLOCK_NONE, .place = TN_SLOT_NONE, .memory = TN_SLOT_NONE, .g1 = TN_SLOT_NONE};
+			.r = r, .block = TN_BLOCK_NONE, .place = TN_SLOT_NONE, .memory = TN_SLOT_NONE, .near = TN_SLOT_NONE};
 }
 
 void tn_load_arm(struct tn_load_op *load, const struct tn_command *c)
@@ -211,7 +211,7 @@ void tn_save_arm(struct tn_save_op *save, const struct tn_command *c)
 	memset((char *)save + sizeof(save->w), 0, sizeof(*save) - sizeof(save->w));
 	save->w.checks = t->checks;
 	save->w.op.offset = t->offset;
-	save->w.op.g1 = t->g1;
+	save->w.op.near = t->near;
 	tn_transfers_prepare(&save->w.op, NULL);
 	save->parent = c->parent;
 	save->ttl_ns = c->ttl_ns;
@@ -221,7 +221,7 @@ void tn_save_arm(struct tn_save_op *save, const struct tn_command *c)
 	TN_TRACE2(backlog, op->session->place, op->session->waiting_bytes);
 	for (uint32_t i = 0; i < op->n; i++)
 		save->w.items[i] = (struct tn_write_item){
-			.w = &save->w, .block = TN_BLOCK_NONE, .tier = TN_TIER_NONE, .g1 = TN_SLOT_NONE};
+			.w = &save->w, .block = TN_BLOCK_NONE, .tier = TN_TIER_NONE, .near = TN_SLOT_NONE};
 }
 
 /* The memory of block i of the operation: as many of its pages as are wanted. */

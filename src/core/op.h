@@ -48,14 +48,14 @@ struct tn_op_tables {
 	uint64_t *before_ns;
 	uint64_t *disk;
 	uint64_t *offset;
-	uint64_t *g1;
+	uint64_t *near;
 };
 
 /* What the entries of an operation's IOCBs are (transfers.c). */
 enum tn_op_list {
 	TN_LIST_PAGES,	 /* the engine's */
 	TN_LIST_MEMORY,	 /* places in the memory tier */
-	TN_LIST_G1,	 /* places in the device tier */
+	TN_LIST_NEAR,	 /* places in the near tier */
 	TN_LIST_HEADERS, /* buffers of block headers */
 	TN_LISTS
 };
@@ -90,7 +90,7 @@ struct tn_op {
 	struct tn_space *between; /* its last life's, until the next batch; NULL: no batch follows */
 	/* What moves its bytes (transfers.c). */
 	uint64_t *offset; /* by block: of its place in the memory tier's memory */
-	uint64_t *g1;	  /* likewise in the device tier's; NULL: an offload's, which has none */
+	uint64_t *near;	  /* likewise in the near tier's; NULL: an offload's, which has none */
 	struct tn_ring_list list[TN_LISTS];
 	uint32_t iocbs;	    /* written, or out */
 	uint64_t out_bytes; /* of them */
@@ -102,8 +102,8 @@ enum tn_transfer_kind {
 	TN_TRANSFER_WRITE,	  /* the operation's bytes -> a device; from an engine's pages with their sums */
 	TN_TRANSFER_IN,		  /* memory tier -> pages */
 	TN_TRANSFER_OUT,	  /* pages -> memory tier; of saves with their sums */
-	TN_TRANSFER_IN_G1,	  /* device tier -> pages */
-	TN_TRANSFER_OUT_G1,	  /* pages -> device tier */
+	TN_TRANSFER_IN_NEAR,	  /* near tier -> pages */
+	TN_TRANSFER_OUT_NEAR,	  /* pages -> near tier */
 	TN_TRANSFER_FOLLOW,	  /* the operation's bytes -> pages of another load */
 	TN_TRANSFER_CHECK,	  /* none: the operation's bytes are compared with their checksums */
 	TN_TRANSFER_READ_HEADER,  /* a device -> a header buffer */
@@ -179,7 +179,7 @@ struct tn_read_item {
 	tn_block block;
 	uint32_t place;     /* that it is read from, */
 	uint32_t memory;    /* and one in the memory tier that is filled besides, or instead; TN_SLOT_NONE */
-	uint32_t g1;	    /* likewise one in the device tier, besides; TN_SLOT_NONE */
+	uint32_t near;	    /* likewise one in the near tier, besides; TN_SLOT_NONE */
 	uint16_t done_chunks;
 	uint16_t inflight; /* chunks that are read, checked or copied on, and the header */
 	uint16_t landed;   /* of them, those that wait for the header or for an IOCB */
@@ -190,7 +190,7 @@ struct tn_read_item {
 	bool frozen;       /* a verification was posted: nobody may join any more */
 	bool partial;      /* only some of its pages are wanted */
 	bool unfit;	   /* what was copied to the memory tier was not what had been read: it does not arrive there */
-	bool g1_unfit;	   /* a copy to the device tier failed: likewise */
+	bool near_unfit;	   /* a copy to the near tier failed: likewise */
 	uint8_t nfollowers;
 	int error;
 	uint64_t sequence; /* of the header that it needs */
@@ -208,7 +208,7 @@ struct tn_reading {
 	uint64_t heard_ns;	      /* when one of its chunks came last, as far as was looked at, ... */
 	uint32_t arrivals, heard;     /* ... and how many chunks came, and had come then */
 	uint32_t hdr_i, chunk, i; /* cursors */
-	uint32_t from_g1;	  /* blocks that come from the device tier and are not over */
+	uint32_t from_near;	  /* blocks that come from the near tier and are not over */
 	uint32_t together;	  /* chunks from `chunk` on that are read together */
 	bool whole;		  /* a load whose caller is not known to want one layer before the others */
 	uint32_t landed;	  /* of all items: see tn_read_item */
@@ -259,18 +259,18 @@ struct tn_write_item {
 	tn_block block;
 	uint32_t place;  /* that is being filled */
 	uint32_t source; /* an offload's: of the memory tier */
-	uint32_t g1;	 /* place in the device tier that is filled besides, if its copies are over when the block is stored; TN_SLOT_NONE */
+	uint32_t near;	 /* place in the near tier that is filled besides, if its copies are over when the block is stored; TN_SLOT_NONE */
 	uint64_t sequence;   /* of its header */
 	uint16_t next;	/* object: the first one not started */
 	uint16_t done;	/* objects */
 	uint16_t inflight; /* transfers of this item */
-	uint16_t g1_next, g1_done; /* objects that go to the device tier, likewise */
+	uint16_t near_next, near_done; /* objects that go to the near tier, likewise */
 	uint8_t state;     /* enum tn_write_state */
 	uint8_t saved;     /* enum tn_saved, as soon as it is known */
 	uint8_t kept_out;  /* enum tn_kept_out, of a save's that was not admitted */
 	uint8_t tier;      /* of place; TN_TIER_NONE: it has none */
 	uint8_t device;    /* of place, where its tier has devices */
-	bool g1_unfit;	   /* one of them did not get there */
+	bool near_unfit;	   /* one of them did not get there */
 	bool admitted;     /* the durable tier has let it in, or an offload's target */
 	bool offered;      /* the durable tier's policy learns of it at the end */
 	int error;

@@ -379,16 +379,17 @@ static int make_host(struct tn_cache *cache, struct tn_tier_base **out)
 
 static int make_device(struct tn_cache *cache, struct tn_tier_base **out)
 {
-	const struct tn_g1_opts o = {
+	const struct tn_device_tier_opts o = {
 		.driver = cache->o.device_tier.driver,
 		.device = cache->o.device_tier.device,
 		.bytes = cache->o.device_tier.bytes,
 		.seed = cache->o.seed,
 		.alloc = cache->alloc,
 		.copiers = &cache->copiers,
+		.log = &cache->log,
 	};
 
-	return o.bytes ? tn_g1_create(&o, out) : 0;
+	return o.bytes ? tn_device_tier_create(&o, out) : 0;
 }
 
 static int make_disk(struct tn_cache *cache, struct tn_tier_base **out)

@@ -12,7 +12,6 @@
 #include "base/futex.h"
 #include "base/thread.h"
 #include "core/core.h"
-#include "core/g1.h"
 #include "core/load_late.h"
 #include "core/logger.h"
 #include "core/workers.h"
@@ -164,7 +163,6 @@ bool tn_core_step(struct tn_cache *cache, uint64_t *due_ns)
 	busy |= cache->exec && tn_exec_collect(cache->exec);
 	busy |= tn_transfers_step(cache);
 	busy |= take_ended(cache);
-	busy |= tn_g1_step(cache);
 	now = tn_now_ns(&cache->clock);
 	busy |= tn_keyed_step(cache->keyed, now, &tiers_due);
 	tn_schedule_turn(cache, now, tn_offload_urgency(&cache->offloads, now));

@@ -14,7 +14,7 @@
 #include "base/error.h"
 #include "base/trace.h"
 #include "core/core.h"
-#include "core/g1.h"
+#include "core/near.h"
 
 static uint32_t index_of(const struct tn_write_item *item)
 {
@@ -375,7 +375,7 @@ static void arrives(struct tn_write_item *item, tn_block b)
 	bool in_memory = tn_item_reach(item) == TN_REACH_MEMORY;
 
 	tn_writing_publish(item, b);
-	tn_item_kept_on_device(item, b);
+	tn_item_kept_near(item, b);
 	if (in_memory)
 		goes_down(item->w->save, b, item->admitted);
 	item->saved = item->admitted ? TN_SAVED_STORED : TN_SAVED_HOST_ONLY;

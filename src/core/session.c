@@ -37,7 +37,7 @@ static void describe_tables(const struct sizes *t, struct table *table)
 		{t->objects, sizeof(uint64_t), offsetof(struct tn_op_tables, checks)},
 		{t->blocks, sizeof(uint64_t), offsetof(struct tn_op_tables, disk)},
 		{t->blocks, sizeof(uint64_t), offsetof(struct tn_op_tables, offset)},
-		{t->blocks, sizeof(uint64_t), offsetof(struct tn_op_tables, g1)},
+		{t->blocks, sizeof(uint64_t), offsetof(struct tn_op_tables, near)},
 		{t->pages, sizeof(uint32_t), offsetof(struct tn_op_tables, pages)},
 		{TN_STORE_OBJECTS_MAX, sizeof(uint64_t), offsetof(struct tn_op_tables, before_ns)},
 	};

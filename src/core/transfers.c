@@ -66,8 +66,8 @@ static const struct {
 	[TN_TRANSFER_WRITE] = {TN_IOCB_WRITE, TN_LISTS, 0, WRITE_BYTES},
 	[TN_TRANSFER_IN] = {TN_IOCB_COPY, TN_LIST_PAGES, TN_LIST_MEMORY, COPY_BYTES},
 	[TN_TRANSFER_OUT] = {TN_IOCB_COPY, TN_LIST_MEMORY, TN_LIST_PAGES, COPY_BYTES},
-	[TN_TRANSFER_IN_G1] = {TN_IOCB_COPY, TN_LIST_PAGES, TN_LIST_G1, COPY_BYTES},
-	[TN_TRANSFER_OUT_G1] = {TN_IOCB_COPY, TN_LIST_G1, TN_LIST_PAGES, COPY_BYTES},
+	[TN_TRANSFER_IN_NEAR] = {TN_IOCB_COPY, TN_LIST_PAGES, TN_LIST_NEAR, COPY_BYTES},
+	[TN_TRANSFER_OUT_NEAR] = {TN_IOCB_COPY, TN_LIST_NEAR, TN_LIST_PAGES, COPY_BYTES},
 	[TN_TRANSFER_FOLLOW] = {TN_IOCB_COPY, TN_LIST_PAGES, TN_LISTS, COPY_BYTES},
 	[TN_TRANSFER_CHECK] = {TN_IOCB_CHECK, TN_LISTS, 0, COPY_BYTES},
 	[TN_TRANSFER_READ_HEADER] = {TN_IOCB_READ, TN_LIST_HEADERS, 0, READ_BYTES},
@@ -211,7 +211,7 @@ int tn_transfers_create(struct tn_cache *cache)
 	cache->transfers = r;
 	cache->mappings[TN_MEMORY_OF_HEADERS] = cache->headers ? tn_headers_memory(cache->headers) : NULL;
 	cache->mappings[TN_MEMORY_OF_TIER] = cache->row.memory ? cache->row.memory->memory : NULL;
-	cache->mappings[TN_MEMORY_OF_G1] = cache->row.tier[TN_TIER_DEVICE] ? cache->row.tier[TN_TIER_DEVICE]->memory : NULL;
+	cache->mappings[TN_MEMORY_OF_NEAR] = cache->row.near ? cache->row.near->memory : NULL;
 	r->first = r->last = NONE;
 	tn_budgets_init(&r->budgets, &cache->copiers);
 	cache->budgets = &r->budgets;
@@ -279,8 +279,8 @@ void tn_transfers_prepare(struct tn_op *op, const uint64_t *checks)
 	memset(op->list, 0, sizeof(op->list));
 	op->list[TN_LIST_MEMORY] = (struct tn_ring_list){.shape = op->shape, .blocks = op->n, .memory = TN_MEMORY_OF_TIER,
 							 .flat = op->offset, .align = TN_STORE_BLOCK_ALIGN, .checks = checks};
-	if (cache->mappings[TN_MEMORY_OF_G1] && op->g1)
-		op->list[TN_LIST_G1] = (struct tn_ring_list){.shape = op->shape, .blocks = op->n, .memory = TN_MEMORY_OF_G1, .flat = op->g1,
+	if (cache->mappings[TN_MEMORY_OF_NEAR] && op->near)
+		op->list[TN_LIST_NEAR] = (struct tn_ring_list){.shape = op->shape, .blocks = op->n, .memory = TN_MEMORY_OF_NEAR, .flat = op->near,
 							     .align = TN_STORE_BLOCK_ALIGN};
 	if (op->pool)
 		op->list[TN_LIST_PAGES] = (struct tn_ring_list){
@@ -308,8 +308,8 @@ void tn_transfers_prepare(struct tn_op *op, const uint64_t *checks)
 /* Of the device that it waits for, NULL: of none. That is where its pages lie, those that it copies to or else its operation's; or where they come from. */
 static const struct tn_copier *copier_of(const struct tn_transfer *t)
 {
-	if (t->kind == TN_TRANSFER_IN_G1)
-		return t->op->cache->mappings[TN_MEMORY_OF_G1]->copier;
+	if (t->kind == TN_TRANSFER_IN_NEAR)
+		return t->op->cache->mappings[TN_MEMORY_OF_NEAR]->copier;
 	return tn_pool_copier(t->to ? t->to->pool : t->op->pool);
 }
 
@@ -405,7 +405,7 @@ static uint16_t flags_of(const struct tn_transfer *t)
 
 static int32_t priority_of(const struct tn_transfer *t)
 {
-	if ((t->kind == TN_TRANSFER_OUT || t->kind == TN_TRANSFER_OUT_G1) && t->op->writing)
+	if ((t->kind == TN_TRANSFER_OUT || t->kind == TN_TRANSFER_OUT_NEAR) && t->op->writing)
 		return LAST_PRIORITY;
 	return t->op->priority;
 }
@@ -506,7 +506,7 @@ static bool may_take(struct tn_cache *cache, const struct tn_transfer *t)
 		keep = loads ? depth * 3 / 4 : depth / 2;
 		if (t->kind != TN_TRANSFER_WRITE_HEADER && *out_of(t) > (loads ? most / 4 : most))
 			return false;
-	} else if (t->kind == TN_TRANSFER_IN || t->kind == TN_TRANSFER_IN_G1 || (t->kind == TN_TRANSFER_READ && !cache->schedule)) {
+	} else if (t->kind == TN_TRANSFER_IN || t->kind == TN_TRANSFER_IN_NEAR || (t->kind == TN_TRANSFER_READ && !cache->schedule)) {
 		if (t->op->iocbs >= 2 && t->op->out_bytes >= WINDOW_BYTES)
 			return false;
 	}
@@ -653,7 +653,7 @@ static struct tn_part part_of(struct tn_cache *cache, const struct transfer *x, 
 /* What may be told more than once, and before its IOCB is through. */
 static bool is_read(const struct transfer *x)
 {
-	return x->t.kind == TN_TRANSFER_READ || x->t.kind == TN_TRANSFER_IN || x->t.kind == TN_TRANSFER_IN_G1;
+	return x->t.kind == TN_TRANSFER_READ || x->t.kind == TN_TRANSFER_IN || x->t.kind == TN_TRANSFER_IN_NEAR;
 }
 
 /* The IOCB is through: it leaves the list of those that are out, and what it took of the scheduler's and its user's bytes is free. */

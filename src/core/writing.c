@@ -15,7 +15,7 @@
 #include "base/trace.h"
 #include "core/budget.h"
 #include "core/core.h"
-#include "core/g1.h"
+#include "core/near.h"
 #include "core/transfers.h"
 
 #define COPY_BYTES (1u << 20) /* most of one transfer into memory, so that those of several items share an IOCB */
@@ -35,7 +35,7 @@ void tn_item_release(struct tn_write_item *item)
 	if (item->tier != TN_TIER_NONE)
 		tn_tier_release(cache->row.tier[item->tier], item->w->op.space->index, item->block, item->place, item->error);
 	item->tier = TN_TIER_NONE;
-	tn_item_kept_on_device(item, TN_BLOCK_NONE);
+	tn_item_kept_near(item, TN_BLOCK_NONE);
 }
 
 static bool in_memory(const struct tn_write_item *item)
@@ -79,7 +79,7 @@ static void placed(struct tn_write_item *item, const struct tn_tier_base *t, uin
 	w->unwritten++;
 	w->copying += in_memory(item);
 	if (w->save)
-		item->g1 = tn_g1_place(&w->op, index_of(item));
+		item->near = tn_near_place(&w->op, index_of(item));
 	if (t->ops->traits.reach == TN_REACH_MEMORY)
 		w->op.offset[item - w->items] = t->ops->offset(t, place, w->op.shape, NULL);
 	if (t->ops->traits.reach != TN_REACH_DEVICE)
@@ -396,31 +396,31 @@ static bool start(struct tn_write_item *item, uint32_t *taken, bool *later)
 	return true;
 }
 
-/* Whether some of its objects are still to go to the device tier. */
-static bool owes_device(const struct tn_write_item *item)
+/* Whether some of its objects are still to go to the near tier. */
+static bool owes_near(const struct tn_write_item *item)
 {
-	return item->g1 != TN_SLOT_NONE && !item->g1_unfit && item->g1_next < item->next && item->state == TN_WRITE_DATA;
+	return item->near != TN_SLOT_NONE && !item->near_unfit && item->near_next < item->next && item->state == TN_WRITE_DATA;
 }
 
-/* What goes to the item's place goes to its place in the device tier, too, if there is an IOCB for it: nothing waits for that. */
-static void start_device(struct tn_write_item *item)
+/* What goes to the item's place goes to its place in the near tier, too, if there is an IOCB for it: nothing waits for that. */
+static void start_near(struct tn_write_item *item)
 {
 	struct tn_writing *w = item->w;
 
-	while (owes_device(item)) {
-		uint32_t left = item->next - item->g1_next;
+	while (owes_near(item)) {
+		uint32_t left = item->next - item->near_next;
 		const struct tn_transfer t = {
 			.op = &w->op,
-			.kind = TN_TRANSFER_OUT_G1,
+			.kind = TN_TRANSFER_OUT_NEAR,
 			.user = TN_TRANSFER_SAVES,
 			.block = index_of(item),
-			.first = item->g1_next,
+			.first = item->near_next,
 			.count = left < TN_TRANSFER_OBJECTS_MAX ? left : TN_TRANSFER_OBJECTS_MAX,
 		};
 
 		if (!tn_transfer_add(&t))
 			return;
-		item->g1_next += (uint16_t)t.count;
+		item->near_next += (uint16_t)t.count;
 		item->inflight += (uint16_t)t.count;
 		w->op.inflight += t.count;
 	}
@@ -508,8 +508,8 @@ static bool write_data(struct tn_writing *w)
 		while (item->state == TN_WRITE_DATA && item->next < w->ready &&
 		       (tn_item_reach(item) == TN_REACH_WHOLE ? start_whole(item, &later) : start(item, &taken, &later)))
 			busy = true;
-		start_device(item);
-		if (i == w->i && item->state != TN_WRITE_PLACE && !owes_device(item) &&
+		start_near(item);
+		if (i == w->i && item->state != TN_WRITE_PLACE && !owes_near(item) &&
 		    (item->state != TN_WRITE_DATA || item->next == w->op.shape->layers))
 			w->i++; /* nothing left to start for the first ones */
 	}
@@ -550,10 +550,10 @@ static void fill_put(struct tn_writing *w, uint32_t i, struct tn_header_put *put
 	item->sequence = put->entry.sequence;
 }
 
-/* All that may be under way of it is what goes to the device tier. */
+/* All that may be under way of it is what goes to the near tier. */
 static bool header_waits(const struct tn_write_item *item)
 {
-	return item->state == TN_WRITE_HEADER && item->inflight == item->g1_next - item->g1_done;
+	return item->state == TN_WRITE_HEADER && item->inflight == item->near_next - item->near_done;
 }
 
 /*
@@ -651,9 +651,9 @@ void tn_writing_ended(const struct tn_part *p)
 	item->inflight--;
 	if (p->kind == TN_TRANSFER_WRITE_HEADER) {
 		header_ended(item, p);
-	} else if (p->kind == TN_TRANSFER_OUT_G1) {
-		item->g1_done++;
-		item->g1_unfit |= p->status != 0;
+	} else if (p->kind == TN_TRANSFER_OUT_NEAR) {
+		item->near_done++;
+		item->near_unfit |= p->status != 0;
 	} else {
 		object_ended(item, p);
 	}

@@ -147,6 +147,11 @@ struct tn_tier_ops {
 	void (*used)(struct tn_tier_base *t, uint32_t place, uint32_t tick);
 	/* TN_REACH_MEMORY: where the place is in the tier's memory, and the checksums of its objects. */
 	uint64_t (*offset)(const struct tn_tier_base *t, uint32_t place, const struct tn_shape *shape, uint64_t **checks);
+	/*
+	 * Of a tier in the memory of pools, which is filled by copies beside what loads and saves move: whether it serves pools there. NULL: it is no such
+	 * tier. Any thread.
+	 */
+	bool (*serves)(const struct tn_tier_base *t, const struct tn_mapping *pool);
 	/* TN_REACH_WHOLE: starts a transfer, which ends in a step, by itself, whatever becomes of the other side. */
 	void (*move)(struct tn_tier_base *t, struct tn_tier_move *move);
 	/* Keyed tiers: what others have changed; returns how many, at most max. */
@@ -165,6 +170,8 @@ struct tn_tier_watch {
 	bool (*dropped)(void *arg, tn_block b);
 	/* Whether some blocks wait like that: what they take of a quota is free once their holders let go of them. */
 	bool (*dropping)(void *arg);
+	/* A block is to leave as soon as nobody holds it; nobody finds it in the tier any more. */
+	void (*quits)(void *arg, struct tn_tier_base *t, tn_block b);
 	void *arg;
 };
 

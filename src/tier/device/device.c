@@ -9,17 +9,19 @@
 #include "device/device.h"
 #include "tier/slab.h"
 
-struct g1 {
+struct device {
 	struct tn_slab slab;
 	const struct tn_device_driver *driver;
 	struct tn_memory_range range; /* as it is registered; no bytes: it is not */
 	uint32_t device;
 	struct tn_copiers *copiers;
+	const struct tn_log *log;
+	bool lost; /* said, and its blocks leave */
 };
 
-static struct g1 *g1_of(struct tn_tier_base *t)
+static struct device *device_of(struct tn_tier_base *t)
 {
-	return (struct g1 *)t;
+	return (struct device *)t;
 }
 
 /* Blocks as on disk, without checksums: bytes were verified before they come here, and no CPU could compare them. */
@@ -35,9 +37,14 @@ static int space(struct tn_tier_base *t, const struct tn_shape *shape, uint32_t 
 	return rc;
 }
 
+static int health(const struct tn_tier_base *t)
+{
+	return tn_copier_lost(tn_slab_at(t)->memory.copier) ? -ENODEV : 0;
+}
+
 static int place(struct tn_tier_base *t, struct tn_place_wait *w, uint32_t want, uint32_t *out)
 {
-	return tn_g1_is_lost(t) ? 0 : tn_slab_place(t, w, want, out);
+	return health(t) ? 0 : tn_slab_place(t, w, want, out);
 }
 
 static uint64_t offset(const struct tn_tier_base *t, uint32_t slot, const struct tn_shape *shape, uint64_t **checks)
@@ -46,9 +53,30 @@ static uint64_t offset(const struct tn_tier_base *t, uint32_t slot, const struct
 	return tn_slab_offset(tn_slab_at(t), slot);
 }
 
+static bool serves(const struct tn_tier_base *t, const struct tn_mapping *pool)
+{
+	return pool->copier && pool->copier == tn_slab_at(t)->memory.copier;
+}
+
+/* Once the device is lost its blocks leave. */
+static bool step(struct tn_tier_base *t, uint64_t now_ns, uint64_t *due_ns)
+{
+	struct device *g = device_of(t);
+
+	if (g->lost || health(t) == 0)
+		return false;
+	g->lost = true;
+	tn_log(g->log, TN_LOG_ERROR, "device tier: driver %s has lost device %u (error %d), and with it %llu blocks; loads go on from the tiers below",
+	       g->driver->ops->name, g->device, -ENODEV, (unsigned long long)t->blocks);
+	for (uint64_t slot = 0; slot < t->ops->capacity(t); slot++)
+		if (t->block_of[slot] != TN_BLOCK_NONE)
+			t->watch->quits(t->watch->arg, t, t->block_of[slot]);
+	return true;
+}
+
 static void destroy(struct tn_tier_base *t)
 {
-	struct g1 *g = g1_of(t);
+	struct device *g = device_of(t);
 	const struct tn_device_driver_ops *ops = g->driver->ops;
 
 	if (g->slab.memory.copier)
@@ -72,12 +100,15 @@ static const struct tn_tier_ops ops = {
 	.fill = tn_slab_fill,
 	.drain = tn_slab_drain,
 	.capacity = tn_slab_capacity,
+	.health = health,
 	.offset = offset,
+	.serves = serves,
+	.step = step,
 	.destroy = destroy,
 };
 
 /* The memory is registered as an engine's is: its copies name it. */
-static int take_memory(struct g1 *g, void **address)
+static int take_memory(struct device *g, void **address)
 {
 	const struct tn_device_driver *d = g->driver;
 	struct tn_memory_range range;
@@ -95,11 +126,11 @@ static int take_memory(struct g1 *g, void **address)
 	return rc;
 }
 
-int tn_g1_create(const struct tn_g1_opts *opts, struct tn_tier_base **out)
+int tn_device_tier_create(const struct tn_device_tier_opts *opts, struct tn_tier_base **out)
 {
 	const struct tn_device_driver_ops *driver = opts->driver->ops;
 	void *address = NULL;
-	struct g1 *g;
+	struct device *g;
 	int rc;
 
 	if (!driver->allocate || !driver->release)
@@ -110,6 +141,7 @@ int tn_g1_create(const struct tn_g1_opts *opts, struct tn_tier_base **out)
 	g->driver = opts->driver;
 	g->device = opts->device;
 	g->copiers = opts->copiers;
+	g->log = opts->log;
 	g->slab.base.ops = &ops;
 	g->slab.base.tier = TN_TIER_DEVICE;
 	g->slab.alloc = opts->alloc;
@@ -125,14 +157,4 @@ int tn_g1_create(const struct tn_g1_opts *opts, struct tn_tier_base **out)
 	else
 		*out = &g->slab.base;
 	return rc;
-}
-
-bool tn_g1_serves(const struct tn_tier_base *t, const struct tn_mapping *pool)
-{
-	return pool->copier && pool->copier == tn_slab_at(t)->memory.copier;
-}
-
-bool tn_g1_is_lost(const struct tn_tier_base *t)
-{
-	return tn_copier_lost(tn_slab_at(t)->memory.copier);
 }
