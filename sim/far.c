@@ -291,7 +291,7 @@ static int place(struct tn_tier_base *base, struct tn_place_wait *w, uint32_t wa
 }
 
 
-static void fill(struct tn_tier_base *base, tn_block b, uint32_t place_of, const struct tn_store_entry *entry)
+static void fill(struct tn_tier_base *base, tn_block b, uint32_t place_of, const struct tn_index_entry *entry)
 {
 	tier_of(base)->far->reserved--;
 }

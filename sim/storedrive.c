@@ -74,7 +74,7 @@ static bool is_gone(const struct drive *d, const struct drive_record *r)
 
 /* ---- the store's callbacks -------------------------------------------------------------------------- */
 
-static uint32_t on_recovered(void *arg, tn_slot slot, const struct tn_store_entry *entry)
+static uint32_t on_recovered(void *arg, tn_slot slot, const struct tn_index_entry *entry)
 {
 	struct drive *d = arg;
 	uint32_t i = find_record(d, &entry->key, entry->sequence);
@@ -97,7 +97,7 @@ static uint32_t on_recovered(void *arg, tn_slot slot, const struct tn_store_entr
 	return i;
 }
 
-static void on_describe(void *arg, tn_slot slot, uint32_t cookie, struct tn_store_entry *entry)
+static void on_describe(void *arg, tn_slot slot, uint32_t cookie, struct tn_index_entry *entry)
 {
 	struct drive *d = arg;
 
@@ -142,9 +142,9 @@ static void on_health(void *arg, uint32_t device, enum tn_health health)
 		drive_fail(d, "device %u became %d without a fault", device, health);
 }
 
-struct tn_store_entry drive_entry(const struct drive *d, const struct drive_record *r)
+struct tn_index_entry drive_entry(const struct drive *d, const struct drive_record *r)
 {
-	return (struct tn_store_entry){
+	return (struct tn_index_entry){
 		.key = drive_key(r->key),
 		.parent = r->parent,
 		.sequence = r->sequence,

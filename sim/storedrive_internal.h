@@ -17,7 +17,7 @@ struct drive_spec {
 bool drive_fail(struct drive *d, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 struct tn_key drive_key(uint32_t key);
 struct tn_key drive_space_id(uint32_t space);
-struct tn_store_entry drive_entry(const struct drive *d, const struct drive_record *r);
+struct tn_index_entry drive_entry(const struct drive *d, const struct drive_record *r);
 uint32_t drive_record_new(struct drive *d, const struct drive_record *r);
 /* The index of a space, which is made when it is first used. */
 bool drive_space(struct drive *d, uint32_t space);

@@ -335,7 +335,7 @@ static void publish(struct drive_save *s)
 	struct drive *d = s->drive;
 	uint32_t old = drive_live(d, s->spec.key);
 	struct drive_record *r = &d->records[s->record];
-	struct tn_store_entry entry = drive_entry(d, r);
+	struct tn_index_entry entry = drive_entry(d, r);
 
 	r->published = ++d->tick;
 	r->published_ns = medium_now(d->disk);
@@ -438,7 +438,7 @@ static bool read_all(struct drive_save *s)
 static bool verify_header(struct drive_save *s, const struct drive_record *r, struct tn_store_header *h)
 {
 	struct drive *d = s->drive;
-	struct tn_store_entry want = drive_entry(d, r);
+	struct tn_index_entry want = drive_entry(d, r);
 	struct tn_key id = drive_space_id(r->space), known;
 	uint64_t uuid[2];
 	uint32_t epoch;

@@ -113,7 +113,7 @@ static tn_block record_of(struct rig *r, uint32_t s, uint64_t id)
 static tn_block bring(struct rig *r, struct tn_tier_base *t, uint32_t s, uint64_t id)
 {
 	const struct tn_space *space = space_of(r, s);
-	struct tn_store_entry entry = {.key = rig_key(id), .space = space->index, .sequence = 1000 + id};
+	struct tn_index_entry entry = {.key = rig_key(id), .space = space->index, .sequence = 1000 + id};
 	tn_block b = record_of(r, s, id);
 	struct tn_policy_block info;
 	unsigned char *flat;

@@ -118,7 +118,7 @@ void tn_block_let_in(struct tn_blocks *bl, struct tn_tier_base *t, tn_block b, c
 		bl->recency[b] = bl->tick;
 }
 
-void tn_block_arrives(struct tn_blocks *bl, struct tn_tier_base *t, tn_block b, uint32_t place, const struct tn_store_entry *entry)
+void tn_block_arrives(struct tn_blocks *bl, struct tn_tier_base *t, tn_block b, uint32_t place, const struct tn_index_entry *entry)
 {
 	tn_tier_arrive(t, b, place, entry, tn_block_is_dropped(bl, b));
 	if (t->ops->traits.durable)
@@ -261,6 +261,8 @@ void tn_tier_joins(struct tn_blocks *bl, struct tn_tier_base *t)
 	}
 	if (t->ops->traits.durable)
 		row->durable = t;
+	if (t->ops->drives)
+		row->drives = t;
 	if (t->ops->serves)
 		row->near = t;
 }

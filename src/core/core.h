@@ -41,8 +41,7 @@
 #include "ring/ring.h"
 #include "sched/mix.h"
 #include "sched/sched.h"
-#include "store/store.h"
-#include "tier/disk/headers.h"
+#include "tier/drives.h"
 #include "tier/queues.h"
 
 /* Flags of a block in its header and in the log. */
@@ -176,6 +175,7 @@ struct tn_row {
 	struct tn_tier_base *best_first[TN_TIERS_MAX]; /* the same without gaps; NULL ends it */
 	struct tn_tier_base *memory;	     /* the one that loads leave blocks in; NULL: none */
 	struct tn_tier_base *durable;	     /* the one that flushes are about; NULL: none */
+	struct tn_tier_base *drives;	     /* the one whose places lie on drives; NULL: none */
 	struct tn_tier_base *near;	     /* the one in the memory of pools, filled beside loads and saves (near.c); NULL: none */
 	struct tn_queues *queues;	     /* the memory tier's; NULL: none */
 };
@@ -314,7 +314,6 @@ struct tn_cache {
 	struct tn_budgets *budgets; /* the transfers' */
 	struct tn_copiers copiers; /* of devices; their pins: what drivers copy from and to, and words of their streams */
 	struct tn_pin word_pins[2], tier_pin;
-	struct tn_headers *headers; /* NULL without disks */
 	struct tn_whole *whole;
 	struct tn_flights *flights;
 	struct tn_secret secret;
@@ -686,7 +685,7 @@ void tn_chain_touch_back(struct tn_blocks *bl, tn_block last, uint32_t most);
 /* A tier has let the block in. */
 void tn_block_let_in(struct tn_blocks *bl, struct tn_tier_base *t, tn_block b, const struct tn_policy_block *info);
 /* Its bytes are in a place of the tier; entry: what the tier's index keeps of it, or NULL. */
-void tn_block_arrives(struct tn_blocks *bl, struct tn_tier_base *t, tn_block b, uint32_t place, const struct tn_store_entry *entry);
+void tn_block_arrives(struct tn_blocks *bl, struct tn_tier_base *t, tn_block b, uint32_t place, const struct tn_index_entry *entry);
 /* The space has one record more, by a request. */
 void tn_block_registered(struct tn_blocks *bl, uint16_t space);
 /* It was loaded from the durable tier. */
@@ -747,15 +746,10 @@ struct tn_tier_move *tn_whole_get(struct tn_whole *w);
 void tn_whole_put(struct tn_whole *w, struct tn_tier_move *move);
 
 /* load_headers.c */
-struct tn_header_source {
-	struct tn_store *store;
-	struct tn_headers *headers;
-	bool verify; /* false: no checksums are needed */
-};
-/* Asks for those of the blocks before up_to that were not asked for yet. */
-void tn_load_read_headers(struct tn_reading *r, uint32_t up_to, const struct tn_header_source *from);
-/* What came of one: 0, and the checksums are there; or the error, as in tn_headers_decode. */
-int tn_load_header_ended(struct tn_read_item *item, const struct tn_part *part, struct tn_headers *headers);
+/* Asks the tier for those of the blocks before up_to that were not asked for yet. verify: false: no checksums are needed. */
+void tn_load_read_headers(struct tn_reading *r, uint32_t up_to, struct tn_tier_base *from, bool verify);
+/* What came of one: as header_read (tier/drives.h). */
+int tn_load_header_ended(struct tn_read_item *item, const struct tn_part *part, struct tn_tier_base *from);
 
 /* schedule.c */
 int tn_schedule_create(struct tn_cache *cache);

@@ -479,7 +479,7 @@ static bool start_chunk(struct tn_read_item *item, uint32_t c)
 
 static void header_ended(struct tn_read_item *item, const struct tn_part *p)
 {
-	int status = tn_load_header_ended(item, p, item->r->op.cache->headers);
+	int status = tn_load_header_ended(item, p, item->r->op.cache->row.drives);
 
 	item->r->op.inflight--;
 	item->inflight--;
@@ -526,10 +526,9 @@ static bool must_wait(struct tn_read_item *item, uint32_t c)
 static uint64_t look_ahead(struct tn_reading *r)
 {
 	struct tn_cache *cache = r->op.cache;
-	struct tn_header_source from = {cache->store, cache->headers, cache->o.verify};
 	uint64_t from_ns = tn_now_ns(&cache->clock), ns;
 
-	tn_load_read_headers(r, r->i + HEADER_AHEAD, &from);
+	tn_load_read_headers(r, r->i + HEADER_AHEAD, cache->row.drives, cache->o.verify);
 	ns = tn_now_ns(&cache->clock) - from_ns;
 	cache->c.resolve_ns += ns;
 	return ns;

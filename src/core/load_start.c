@@ -181,7 +181,7 @@ static void find_bytes(struct tn_reading *r)
 
 	for (uint32_t i = 0; i < r->op.n; i++) {
 		struct tn_read_item *item = &r->items[i];
-		struct tn_store_place place;
+		struct tn_drive_place at;
 
 		if (item->state == TN_READ_COPY)
 			*(tn_read_is_near(item) ? &r->op.near[i] : &r->op.offset[i]) =
@@ -190,9 +190,10 @@ static void find_bytes(struct tn_reading *r)
 			r->op.offset[i] = tn_read_memory(item, NULL);
 		if (item->state != TN_READ_LEAD || tn_read_reach(item) != TN_REACH_DEVICE)
 			continue;
-		tn_store_locate(cache->store, item->place, &place);
-		item->device = (uint8_t)place.device;
-		r->disk[i] = tn_ioctx_disk(place.device, place.data_offset / TN_STORE_BLOCK_ALIGN);
+		cache->row.drives->ops->drives->locate(cache->row.drives, item->place, &at);
+		item->device = (uint8_t)at.device;
+		item->header_at = at.header;
+		r->disk[i] = at.data;
 	}
 }
 

@@ -22,8 +22,7 @@
 #include "region/face.h"
 #include "ring/ring.h"
 #include "sched/sched.h"
-#include "store/store.h"
-#include "tier/tier.h"
+#include "tier/drives.h"
 
 /* A message to the owner: what is rare, or needs an answer at once. */
 struct tn_cmd {
@@ -193,7 +192,8 @@ struct tn_read_item {
 	bool near_unfit;	   /* a copy to the near tier failed: likewise */
 	uint8_t nfollowers;
 	int error;
-	uint64_t sequence; /* of the header that it needs */
+	uint64_t sequence; /* of the header that it needs, ... */
+	uint64_t header_at; /* ... and where that lies: struct tn_drive_place */
 	struct tn_read_item *followers; /* items of other loads that get a copy */
 	struct tn_read_item *next_follower;
 };
@@ -260,6 +260,7 @@ struct tn_write_item {
 	uint32_t place;  /* that is being filled */
 	uint32_t source; /* an offload's: of the memory tier */
 	uint32_t near;	 /* place in the near tier that is filled besides, if its copies are over when the block is stored; TN_SLOT_NONE */
+	struct tn_drive_place at; /* of place, where its tier has drives */
 	uint64_t sequence;   /* of its header */
 	uint16_t next;	/* object: the first one not started */
 	uint16_t done;	/* objects */

@@ -18,6 +18,7 @@
 #include "drives/drives.h"
 #include "ring/executor.h"
 #include "tier/device/device.h"
+#include "tier/disk/disk.h"
 #include "tier/host/host.h"
 
 #define USUAL_BLOCK_BYTES (64u << 10) /* for sizing tables before a space says how large its blocks are */
@@ -40,7 +41,7 @@ struct tn_recovery {
 	size_t count, size;
 };
 
-static uint32_t on_recovered(void *arg, tn_slot slot, const struct tn_store_entry *entry)
+static uint32_t on_recovered(void *arg, tn_slot slot, const struct tn_index_entry *entry)
 {
 	struct tn_recovery *r = arg;
 	struct tn_registry *reg = r->cache->registry;
@@ -98,7 +99,7 @@ static void fill_policy(struct tn_recovery *r)
 
 /* ---- what the store asks later ------------------------------------------------------------------------------ */
 
-static void on_describe(void *arg, tn_slot slot, uint32_t cookie, struct tn_store_entry *entry)
+static void on_describe(void *arg, tn_slot slot, uint32_t cookie, struct tn_index_entry *entry)
 {
 	struct tn_cache *cache = ((struct tn_recovery *)arg)->cache;
 	tn_block parent = tn_block_parent(cache->registry, cookie);
@@ -404,6 +405,7 @@ static int make_disk(struct tn_cache *cache, struct tn_tier_base **out)
 		.store = cache->store,
 		.disk_blocks = cache->o.disk_blocks,
 		.max_blocks = cache->max_blocks,
+		.header_cache_bytes = cache->o.header_cache_bytes,
 		.alloc = cache->alloc,
 		.clock = &cache->clock,
 	};
@@ -495,16 +497,9 @@ static int open_store(struct tn_cache *cache, struct tn_recovery *r)
 
 static int open_transfers(struct tn_cache *cache)
 {
-	struct tn_headers_opts ho = {
-		.store = cache->store,
-		.alloc = cache->alloc,
-		.cache_bytes = cache->o.header_cache_bytes,
-	};
 	uint64_t active = (uint64_t)cache->o.max_ops * cache->o.max_op_blocks;
-	int rc = cache->store ? tn_headers_create(&ho, &cache->headers) : 0;
+	int rc = tn_whole_create(cache->alloc, &cache->whole);
 
-	if (rc == 0)
-		rc = tn_whole_create(cache->alloc, &cache->whole);
 	if (rc == 0)
 		rc = tn_flights_create(cache->alloc, active < cache->max_blocks ? (uint32_t)active : cache->max_blocks,
 				       &cache->flights);
@@ -584,7 +579,6 @@ static void close_parts(struct tn_cache *cache)
 	tn_workers_destroy(cache->workers);
 	tn_reclaim_destroy(cache->reclaim);
 	tn_schedule_destroy(cache);
-	tn_headers_destroy(cache->headers);
 	tn_flights_destroy(cache->flights);
 	tn_offloads_destroy(&cache->offloads);
 	tn_whole_destroy(cache->whole);

@@ -103,9 +103,10 @@ static bool harvest(struct tn_cache *cache, uint64_t timeout_ns)
 {
 	struct tn_io_req *done[POLL_BATCH];
 	unsigned n = tn_io_poll(cache->io, done, POLL_BATCH, timeout_ns);
+	struct tn_tier_base *drives = cache->row.drives;
 
 	for (unsigned i = 0; i < n; i++)
-		if (!cache->store || !tn_store_complete(cache->store, done[i]))
+		if (!drives || !drives->ops->drives->complete(drives, done[i]))
 			done[i]->done(done[i]);
 	return n > 0;
 }

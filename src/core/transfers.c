@@ -78,7 +78,7 @@ static void observe(void *arg, uint32_t device, enum tn_io_op op, uint32_t bytes
 {
 	struct tn_cache *cache = arg;
 
-	tn_store_observe(cache->store, device, op, bytes, latency_ns, status);
+	cache->row.drives->ops->drives->observe(cache->row.drives, device, op, bytes, latency_ns, status);
 }
 
 static int thread_engine(void *arg, struct tn_io **out)
@@ -109,7 +109,7 @@ static int create_direct(struct tn_cache *cache)
 		return rc;
 	rc = tn_direct_create(mode, cache->o.transfer_streams, cache->alloc, &cache->log, &cache->clock, &cache->transfers->direct);
 	for (uint32_t i = 0; i < cache->ndevices && !rc; i++) {
-		uint32_t file = tn_store_file(cache->store, i);
+		uint32_t file = cache->row.drives->ops->drives->file(cache->row.drives, i);
 
 		if (file != TN_IO_NO_FILE && tn_io_lend(cache->io, file, &lent) == 0 && lent.direct)
 			tn_direct_file(cache->transfers->direct, i, lent.fd);
@@ -138,7 +138,7 @@ static int create_executor(struct tn_cache *cache)
 	const struct tn_executor_files files = {.io = cache->io, .file = file, .engine = thread_engine, .engine_arg = cache};
 
 	for (uint32_t i = 0; i < o.ndevices; i++)
-		file[i] = tn_store_file(cache->store, i);
+		file[i] = cache->row.drives->ops->drives->file(cache->row.drives, i);
 	return tn_executor_open(&cache->engines, &o, &files, &cache->transfers->executor);
 }
 
@@ -209,7 +209,7 @@ int tn_transfers_create(struct tn_cache *cache)
 	if (!r)
 		return tn_fail(-ENOMEM, "transfers: no memory");
 	cache->transfers = r;
-	cache->mappings[TN_MEMORY_OF_HEADERS] = cache->headers ? tn_headers_memory(cache->headers) : NULL;
+	cache->mappings[TN_MEMORY_OF_HEADERS] = cache->row.drives ? cache->row.drives->headers->memory : NULL;
 	cache->mappings[TN_MEMORY_OF_TIER] = cache->row.memory ? cache->row.memory->memory : NULL;
 	cache->mappings[TN_MEMORY_OF_NEAR] = cache->row.near ? cache->row.near->memory : NULL;
 	r->first = r->last = NONE;
@@ -294,10 +294,10 @@ void tn_transfers_prepare(struct tn_op *op, const uint64_t *checks)
 			.align = op->pool->align,
 			.checks = checks,
 		};
-	if (cache->headers)
+	if (cache->row.drives)
 		op->list[TN_LIST_HEADERS] = (struct tn_ring_list){.shape = op->header_shape, .blocks = TN_HEADER_BUFFERS,
 								  .memory = TN_MEMORY_OF_HEADERS,
-								  .flat = tn_headers_offsets(cache->headers),
+								  .flat = cache->row.drives->headers->offset,
 								  .align = TN_STORE_BLOCK_ALIGN};
 	for (unsigned k = 0; k < TN_LISTS; k++)
 		tn_ring_list_set(ring, list_of(op, k), op->list[k].shape ? &op->list[k] : NULL);
@@ -640,7 +640,7 @@ static struct tn_part part_of(struct tn_cache *cache, const struct transfer *x, 
 
 	if (kinds[x->t.kind].list == TN_LIST_HEADERS) {
 		p.buffer = ctx->entry;
-		p.block = tn_headers_block(cache->headers, p.buffer);
+		p.block = cache->row.drives->headers->block[p.buffer];
 		return p;
 	}
 	p.block = (uint32_t)(entry / s->layers);

@@ -70,7 +70,6 @@ void tn_item_failed(struct tn_write_item *item, int status)
 static void placed(struct tn_write_item *item, const struct tn_tier_base *t, uint32_t place)
 {
 	struct tn_writing *w = item->w;
-	struct tn_store_place at;
 
 	item->tier = (uint8_t)t->tier;
 	item->place = place;
@@ -84,8 +83,8 @@ static void placed(struct tn_write_item *item, const struct tn_tier_base *t, uin
 		w->op.offset[item - w->items] = t->ops->offset(t, place, w->op.shape, NULL);
 	if (t->ops->traits.reach != TN_REACH_DEVICE)
 		return;
-	tn_store_locate(w->op.cache->store, place, &at);
-	item->device = (uint8_t)at.device;
+	t->ops->drives->locate(t, place, &item->at);
+	item->device = (uint8_t)item->at.device;
 }
 
 /* ---- slots that only transfers hold ---------------------------------------------------------------------- */
@@ -150,7 +149,7 @@ bool tn_slots_pass(struct tn_cache *cache, tn_slot first, uint32_t n)
 	if (transfers + writes == 0)
 		return false;
 	for (uint32_t k = 0; k < n && refs <= transfers; k++) {
-		tn_block b = tn_store_cookie(cache->store, first + k);
+		tn_block b = cache->row.durable->ops->find(cache->row.durable, first + k);
 
 		refs += b == TN_BLOCK_NONE ? 0 : tn_block_refs(cache->registry, b);
 	}
@@ -351,7 +350,6 @@ static struct tn_transfer next_transfer(struct tn_write_item *item)
 	struct tn_writing *w = item->w;
 	uint32_t padded = w->op.shape->padded_bytes, left = w->ready - item->next;
 	uint64_t most = request_bytes(item);
-	struct tn_store_place place;
 	struct tn_transfer t = {
 		.op = &w->op,
 		.kind = tn_item_reach(item) == TN_REACH_DEVICE ? TN_TRANSFER_WRITE : TN_TRANSFER_OUT,
@@ -366,9 +364,8 @@ static struct tn_transfer next_transfer(struct tn_write_item *item)
 	t.count = t.count ? t.count : 1;
 	if (t.kind == TN_TRANSFER_OUT)
 		return t;
-	tn_store_locate(w->op.cache->store, item->place, &place);
 	t.device = item->device;
-	t.place = tn_ioctx_disk(place.device, (place.data_offset + (uint64_t)t.first * padded) / TN_STORE_BLOCK_ALIGN);
+	t.place = item->at.data + (uint64_t)t.first * (padded / TN_STORE_BLOCK_ALIGN);
 	return t;
 }
 
@@ -528,26 +525,22 @@ static uint8_t entry_flags(const struct tn_writing *w, uint32_t i)
 
 static void fill_put(struct tn_writing *w, uint32_t i, struct tn_header_put *put)
 {
-	struct tn_cache *cache = w->op.cache;
-	struct tn_write_item *item = &w->items[i];
+	const struct tn_write_item *item = &w->items[i];
 
 	*put = (struct tn_header_put){
-		.slot = item->place,
+		.place = item->place,
 		.entry = {
 			.key = w->op.keys[i],
 			.parent = parent_key(w, i),
-			.sequence = tn_store_next_sequence(cache->store),
 			.space = w->op.space->index,
-			.recency = cache->blocks.recency[item->block],
+			.recency = w->op.cache->blocks.recency[item->block],
 			.flags = entry_flags(w, i),
 		},
-		.space_id = w->op.tier_space.id,
-		.space_epoch = w->op.tier_space.epoch,
+		.space = w->op.tier_space,
 		.group = w->op.space->group,
 		.shape = w->op.shape,
 		.checks = item_checks(item),
 	};
-	item->sequence = put->entry.sequence;
 }
 
 /* All that may be under way of it is what goes to the near tier. */
@@ -563,36 +556,35 @@ static bool header_waits(const struct tn_write_item *item)
 static bool write_header(struct tn_write_item *item, uint32_t *taken, bool *later)
 {
 	struct tn_writing *w = item->w;
-	struct tn_cache *cache = w->op.cache;
+	struct tn_tier_base *drives = w->op.cache->row.drives;
 	uint64_t bytes = w->op.header_shape->padded_bytes;
 	struct tn_header_put put;
-	struct tn_store_place place;
 	struct tn_transfer t = {
 		.op = &w->op,
 		.kind = TN_TRANSFER_WRITE_HEADER,
 		.user = w->save ? TN_TRANSFER_SAVES : TN_TRANSFER_OFFLOADS,
 		.device = item->device,
 		.count = 1,
+		.place = item->at.header,
 	};
 
 	if (*taken >> item->device & 1)
 		return false;
-	t.block = tn_transfer_may(&t) ? tn_headers_take(cache->headers, true, index_of(item)) : TN_HEADER_NO_BUFFER;
+	t.block = tn_transfer_may(&t) ? drives->ops->drives->header_take(drives, true, index_of(item)) : TN_HEADER_NO_BUFFER;
 	if (t.block == TN_HEADER_NO_BUFFER) {
 		tn_schedule_write_waits(w);
 		*later = true;
 		return false;
 	}
 	if (!tn_schedule_write(w, item->device, bytes)) {
-		tn_headers_give(cache->headers, t.block);
+		drives->ops->drives->header_give(drives, t.block);
 		*taken |= 1u << item->device;
 		return false;
 	}
-	tn_store_locate(cache->store, item->place, &place);
-	t.place = tn_ioctx_disk(place.device, place.header_offset / TN_STORE_HEADER_BYTES);
 	tn_transfer_add(&t);
 	fill_put(w, index_of(item), &put);
-	tn_headers_encode(cache->headers, t.block, &put); /* the IOCB is handed over later */
+	drives->ops->drives->header_encode(drives, t.block, &put); /* the IOCB is handed over later */
+	item->sequence = put.entry.sequence;
 	item->inflight++;
 	w->op.inflight++;
 	return true;
@@ -629,16 +621,14 @@ static bool write_headers(struct tn_writing *w)
 
 static void header_ended(struct tn_write_item *item, const struct tn_part *p)
 {
-	struct tn_writing *w = item->w;
+	const struct tn_op *op = &item->w->op;
+	const struct tn_header_want what = {item->place, op->keys[p->block], op->tier_space, item->sequence, op->shape, item_checks(item)};
 
-	tn_headers_give(w->op.cache->headers, p->buffer);
-	if (p->status) {
+	op->cache->row.drives->ops->drives->header_written(op->cache->row.drives, p->buffer, p->status, &what);
+	if (p->status)
 		tn_item_failed(item, p->status);
-		return;
-	}
-	tn_headers_written(w->op.cache->headers, item->place, &w->op.keys[p->block], item->sequence, w->op.shape->layers,
-			   item_checks(item));
-	item->state = TN_WRITE_STORED;
+	else
+		item->state = TN_WRITE_STORED;
 }
 
 /* ---- the end ------------------------------------------------------------------------------------------ */
@@ -663,7 +653,7 @@ void tn_writing_publish(struct tn_write_item *item, tn_block b)
 {
 	struct tn_writing *w = item->w;
 	struct tn_cache *cache = w->op.cache;
-	struct tn_store_entry entry = {
+	struct tn_index_entry entry = {
 		.key = w->op.keys[index_of(item)],
 		.parent = parent_key(w, index_of(item)),
 		.sequence = item->sequence,

@@ -277,13 +277,11 @@ static uint32_t stack_length(uint64_t *head, const uint32_t *first, size_t entry
 }
 
 /* Where the tier says that the block's place is, it is. */
-static bool has_its_place(const struct tn_cache *c, const struct tn_tier_base *t, tn_block b)
+static bool has_its_place(const struct tn_tier_base *t, tn_block b)
 {
 	uint32_t place = tn_tier_place_of(t, b);
 
-	if (t->ops->traits.reach == TN_REACH_DEVICE)
-		return tn_store_cookie(c->store, place) == b;
-	return t->ops->traits.reach != TN_REACH_MEMORY || c->row.memory->block_of[place] == b;
+	return t->ops->traits.keyed || t->ops->find(t, place) == b;
 }
 
 static void check_record(struct rig *r, tn_block b)
@@ -298,7 +296,7 @@ static void check_record(struct rig *r, tn_block b)
 
 		if (residency != TN_PRESENT && residency != TN_ABSENT)
 			rig_fail(r, "block %u: residency in tier %s is %d", b, t->ops->name, residency);
-		if (residency == TN_PRESENT && !has_its_place(c, t, b))
+		if (residency == TN_PRESENT && !has_its_place(t, b))
 			rig_fail(r, "block %u: its place %u in tier %s is not its", b, tn_tier_place_of(t, b), t->ops->name);
 		anywhere |= residency == TN_PRESENT;
 	}

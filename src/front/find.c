@@ -16,7 +16,7 @@
 
 bool tn_find_has_file(const struct tn_cache *cache, uint32_t device)
 {
-	const char *path = tn_store_path(cache->store, device);
+	const char *path = cache->row.drives->ops->drives->path(cache->row.drives, device);
 
 	return path[0] && !tn_drive_is(path);
 }
@@ -24,7 +24,7 @@ bool tn_find_has_file(const struct tn_cache *cache, uint32_t device)
 /* Beside a device's file. */
 static void link_path(const struct tn_cache *cache, uint32_t device, char path[PATH_BYTES])
 {
-	const char *store = tn_store_path(cache->store, device), *slash = strrchr(store, '/');
+	const char *store = cache->row.drives->ops->drives->path(cache->row.drives, device), *slash = strrchr(store, '/');
 
 	snprintf(path, PATH_BYTES, "%.*s" TN_FIND_NAME, slash ? (int)(slash - store) + 1 : 0, store);
 }
@@ -65,7 +65,7 @@ void tn_find_me_no_more(struct tn_cache *cache)
 
 void tn_find_store(const struct tn_cache *cache, uint32_t device, char *path, size_t bytes)
 {
-	const char *store = tn_store_path(cache->store, device);
+	const char *store = cache->row.drives->ops->drives->path(cache->row.drives, device);
 	char whole[PATH_MAX];
 
 	snprintf(path, bytes, "%s", realpath(store, whole) && strlen(whole) < bytes ? whole : store);

@@ -65,6 +65,8 @@ static void tier_stats(const struct tn_cache *cache, struct tn_stats *s)
 
 static int stats_on_owner(struct tn_cache *cache, void *arg)
 {
+	const struct tn_tier_base *drives = cache->row.drives;
+	struct tn_drive_counts c;
 	struct tn_stats *s = arg;
 
 	*s = cache->c;
@@ -78,11 +80,12 @@ static int stats_on_owner(struct tn_cache *cache, void *arg)
 	for_each_session(session, cache)
 		tn_session_add_staged(session, &s->staged_bytes);
 	tn_transfers_stats(cache, s);
-	if (cache->headers)
-		tn_headers_counts(cache->headers, &s->header_cache_hits, &s->header_reads);
-	if (cache->store) {
-		s->recovery_ns = tn_store_recovery_ns(cache->store);
-		s->index_bytes += tn_store_index_bytes(cache->store);
+	if (drives) {
+		drives->ops->drives->counts(drives, &c);
+		s->header_cache_hits = c.header_cache_hits;
+		s->header_reads = c.header_reads;
+		s->recovery_ns = c.recovery_ns;
+		s->index_bytes += c.index_bytes;
 	}
 	return 0;
 }
@@ -210,7 +213,7 @@ static int device_stats_on_owner(struct tn_cache *cache, void *arg)
 {
 	const struct device_stats_call *c = arg;
 
-	return cache->store && tn_store_stats(cache->store, c->index, c->stats) == 0;
+	return cache->row.drives && cache->row.drives->ops->drives->stats(cache->row.drives, c->index, c->stats) == 0;
 }
 
 int tn_cache_device_stats(struct tn_cache *cache, uint32_t index, struct tn_device_stats *stats)

@@ -164,7 +164,7 @@ static void judge(struct walk *w, const struct block *b)
 	struct tn_store_device *d = b->dev;
 	tn_slot slot = tn_store_global(d, b->local);
 	struct tn_store_header h;
-	struct tn_store_entry e = {0};
+	struct tn_index_entry e = {0};
 	bool bad = b->header_bad;
 
 	v->blocks++;
@@ -249,17 +249,17 @@ static int walk_blocks(struct tn_store *s, const struct tn_admin_store *a, struc
 /* A registry that only remembers. */
 struct registry {
 	const struct tn_alloc *alloc;
-	struct tn_store_entry *entry;
+	struct tn_index_entry *entry;
 	size_t n, capacity;
 };
 
-static uint32_t remember(void *arg, tn_slot slot, const struct tn_store_entry *e)
+static uint32_t remember(void *arg, tn_slot slot, const struct tn_index_entry *e)
 {
 	struct registry *r = arg;
 
 	if (r->n == r->capacity) {
 		size_t capacity = r->capacity ? 2 * r->capacity : 4096;
-		struct tn_store_entry *more = tn_get(r->alloc, capacity * sizeof(*more));
+		struct tn_index_entry *more = tn_get(r->alloc, capacity * sizeof(*more));
 
 		if (!more) {
 			tn_fail(-ENOMEM, "no memory to list more than %zu blocks", r->n);
@@ -275,7 +275,7 @@ static uint32_t remember(void *arg, tn_slot slot, const struct tn_store_entry *e
 	return (uint32_t)r->n++;
 }
 
-static void describe(void *arg, tn_slot slot, uint32_t cookie, struct tn_store_entry *e)
+static void describe(void *arg, tn_slot slot, uint32_t cookie, struct tn_index_entry *e)
 {
 	*e = ((struct registry *)arg)->entry[cookie];
 }

@@ -268,7 +268,7 @@ int tn_disk_plan_sizes(const struct tn_store_opts *opts, struct tn_disk_super *s
 uint32_t tn_disk_slot_bits(uint64_t slot_pages);
 
 /* A block as a record has it. */
-static inline void tn_disk_record_block(struct tn_disk_record *r, const struct tn_store_entry *e)
+static inline void tn_disk_record_block(struct tn_disk_record *r, const struct tn_index_entry *e)
 {
 	r->kind = TN_DISK_BLOCK;
 	r->flags = e->flags;
@@ -279,9 +279,9 @@ static inline void tn_disk_record_block(struct tn_disk_record *r, const struct t
 	r->parent = e->parent;
 }
 
-static inline struct tn_store_entry tn_disk_record_entry(const struct tn_disk_record *r)
+static inline struct tn_index_entry tn_disk_record_entry(const struct tn_disk_record *r)
 {
-	return (struct tn_store_entry){.key = r->key,
+	return (struct tn_index_entry){.key = r->key,
 				       .parent = r->parent,
 				       .sequence = r->sequence,
 				       .space = r->space,

@@ -493,7 +493,7 @@ static void hand_over(struct tn_store_table *t, uint32_t local, struct seen *see
 	struct tn_store_device *d = t->dev;
 	struct tn_store *s = d->store;
 	const struct tn_disk_record *r = record_of(t, local);
-	struct tn_store_entry e = tn_disk_record_entry(r);
+	struct tn_index_entry e = tn_disk_record_entry(r);
 
 	if (r->kind != TN_DISK_BLOCK || r->sequence >= TN_DISK_LIMIT)
 		return;

@@ -161,7 +161,7 @@ void tn_store_record_fill(struct tn_store_device *d, uint64_t item, struct tn_di
 {
 	struct tn_store *s = d->store;
 	uint64_t first = tn_store_slot_item(s, 0);
-	struct tn_store_entry e = {0};
+	struct tn_index_entry e = {0};
 	struct tn_slot_meta meta;
 	uint32_t local;
 
@@ -374,7 +374,7 @@ static void warm(struct tn_store_device *d, uint32_t local, uint32_t recency)
 	sg->warm += ((float)recency - sg->warm) / (float)(n > 4 ? n : 4);
 }
 
-void tn_store_publish(struct tn_store *s, tn_slot slot, uint32_t cookie, const struct tn_store_entry *entry)
+void tn_store_publish(struct tn_store *s, tn_slot slot, uint32_t cookie, const struct tn_index_entry *entry)
 {
 	struct tn_store_device *d = tn_store_device_of(s, slot);
 	uint32_t local = tn_store_local(s, slot);

@@ -9,7 +9,7 @@
  * tn_store_complete, so that the owner thread never waits.
  *
  * The store does not know keys' meaning: a slot carries a cookie (the registry's block index), and
- * what must be written about a block (struct tn_store_entry) is asked back by the describe callback.
+ * what must be written about a block (struct tn_index_entry) is asked back by the describe callback.
  *
  * Owner thread only, except the pure functions tn_store_header_*.
  */
@@ -35,7 +35,7 @@ typedef uint32_t tn_slot; /* global slot number; TN_SLOT_NONE: none */
 #define TN_SLOT_NONE UINT32_MAX
 
 /* What is known of a block on disk, in log records, checkpoints and headers alike. */
-struct tn_store_entry {
+struct tn_index_entry {
 	struct tn_key key;
 	struct tn_key parent; /* zero: first of its chain, or unknown */
 	uint64_t sequence; /* of the store: rises with every publish; the highest of a key wins */
@@ -46,7 +46,7 @@ struct tn_store_entry {
 
 /* A block header in memory. */
 struct tn_store_header {
-	struct tn_store_entry entry;
+	struct tn_index_entry entry;
 	struct tn_key space_id; /* fingerprint of the space, checked on every read */
 	uint32_t space_epoch;
 	uint32_t group;
@@ -77,9 +77,9 @@ struct tn_store_callbacks {
 	 * sequence. Returning a cookie keeps it; UINT32_MAX drops it durably; TN_STORE_REFUSED, with an error, ends the open
 	 * with that error (registry full: blocks are not dropped for that).
 	 */
-	uint32_t (*recovered)(void *arg, tn_slot slot, const struct tn_store_entry *entry);
+	uint32_t (*recovered)(void *arg, tn_slot slot, const struct tn_index_entry *entry);
 	/* Fill *entry for a committed slot (checkpoints, log). Must not fail, must not call the store. */
-	void (*describe)(void *arg, tn_slot slot, uint32_t cookie, struct tn_store_entry *entry);
+	void (*describe)(void *arg, tn_slot slot, uint32_t cookie, struct tn_index_entry *entry);
 	/*
 	 * The block's data may be lost because a sync failed, or its segment is beyond a capacity that was made
 	 * smaller: remove it (now or when unpinned). Of lost ones it is called again until they are removed; no flush
@@ -246,7 +246,7 @@ uint64_t tn_store_demand(struct tn_store *store);
 /* Next sequence number, for the header of a slot that is about to be written. */
 uint64_t tn_store_next_sequence(struct tn_store *store);
 /* Data and header of a reserved slot were written: log the insert. entry->sequence as in the header. */
-void tn_store_publish(struct tn_store *store, tn_slot slot, uint32_t cookie, const struct tn_store_entry *entry);
+void tn_store_publish(struct tn_store *store, tn_slot slot, uint32_t cookie, const struct tn_index_entry *entry);
 /* What describe says of a published slot has changed: its record is logged anew. */
 void tn_store_update(struct tn_store *store, tn_slot slot);
 /* Forget a published slot; it can be reserved again once the record is durable. */

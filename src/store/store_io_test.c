@@ -197,11 +197,11 @@ static void the_tools_wait_for_the_locks_of_an_owner_that_was_just_killed(void *
 /* ---- recovery time ------------------------------------------------------------------------------------------------ */
 
 struct owner {
-	struct tn_store_entry *entry;
+	struct tn_index_entry *entry;
 	uint32_t n, max;
 };
 
-static uint32_t remember(void *arg, tn_slot slot, const struct tn_store_entry *e)
+static uint32_t remember(void *arg, tn_slot slot, const struct tn_index_entry *e)
 {
 	struct owner *o = arg;
 
@@ -211,7 +211,7 @@ static uint32_t remember(void *arg, tn_slot slot, const struct tn_store_entry *e
 	return o->n++;
 }
 
-static void describe(void *arg, tn_slot slot, uint32_t cookie, struct tn_store_entry *e)
+static void describe(void *arg, tn_slot slot, uint32_t cookie, struct tn_index_entry *e)
 {
 	*e = ((struct owner *)arg)->entry[cookie];
 }
@@ -267,7 +267,7 @@ static void fill(struct tn_io *io, struct tn_store *s, struct owner *o)
 			continue;
 		}
 		for (uint32_t i = 0; i < n; i++) {
-			h.entry = (struct tn_store_entry){.key = rig_key(o->n + i), .space = space};
+			h.entry = (struct tn_index_entry){.key = rig_key(o->n + i), .space = space};
 			h.entry.sequence = tn_store_next_sequence(s);
 			tn_store_uuid(s, slot[i], uuid);
 			tn_store_header_encode(&h, uuid, slot[i], pages + i * 4096);

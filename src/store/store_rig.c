@@ -10,7 +10,7 @@
 
 /* ---- callbacks ---------------------------------------------------------------------------------------------- */
 
-static uint32_t rig_recovered(void *arg, tn_slot slot, const struct tn_store_entry *e)
+static uint32_t rig_recovered(void *arg, tn_slot slot, const struct tn_index_entry *e)
 {
 	struct rig *r = arg;
 
@@ -29,7 +29,7 @@ static uint32_t rig_recovered(void *arg, tn_slot slot, const struct tn_store_ent
 	return UINT32_MAX;
 }
 
-static void rig_describe(void *arg, tn_slot slot, uint32_t cookie, struct tn_store_entry *e)
+static void rig_describe(void *arg, tn_slot slot, uint32_t cookie, struct tn_index_entry *e)
 {
 	struct rig *r = arg;
 
@@ -356,7 +356,7 @@ static uint64_t object_offset(const uint32_t *bytes, uint32_t i)
 	return at;
 }
 
-static int write_block(struct rig *r, tn_slot slot, const struct tn_store_entry *e, uint32_t cls, const uint32_t *bytes,
+static int write_block(struct rig *r, tn_slot slot, const struct tn_index_entry *e, uint32_t cls, const uint32_t *bytes,
 		       uint32_t nobjects)
 {
 	struct tn_store_place place;
@@ -388,7 +388,7 @@ static int write_block(struct rig *r, tn_slot slot, const struct tn_store_entry 
 
 int rig_save_in(struct rig *r, uint64_t n, uint32_t cls, const uint32_t *bytes, uint32_t nobjects)
 {
-	struct tn_store_entry e = {.key = rig_key(n), .space = r->space, .recency = (uint32_t)n, .flags = (uint8_t)n};
+	struct tn_index_entry e = {.key = rig_key(n), .space = r->space, .recency = (uint32_t)n, .flags = (uint8_t)n};
 	uint32_t cookie = 0;
 	tn_slot slot;
 

@@ -17,7 +17,7 @@
 #define RIG_ALLOCS 512u
 
 struct rig_block {
-	struct tn_store_entry entry;
+	struct tn_index_entry entry;
 	tn_slot slot;
 	bool live;
 	bool held; /* its segment cannot move */

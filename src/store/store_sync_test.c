@@ -49,7 +49,7 @@ static void the_data_of_a_failed_sync_is_given_up_and_never_called_durable(void 
 static void a_block_that_was_being_written_when_a_sync_failed_is_given_up(void **state)
 {
 	struct rig *r = rig_new(tn_test_seed());
-	struct tn_store_entry e = {.key = rig_key(2)};
+	struct tn_index_entry e = {.key = rig_key(2)};
 	tn_slot slot;
 
 	assert_int_equal(rig_open(r), 0);

@@ -104,9 +104,14 @@ void tn_slab_release(struct tn_tier_base *t, tn_block b, uint32_t slot, int stat
 	put(tn_slab_of(t), slot);
 }
 
-void tn_slab_fill(struct tn_tier_base *t, tn_block b, uint32_t slot, const struct tn_store_entry *entry)
+void tn_slab_fill(struct tn_tier_base *t, tn_block b, uint32_t slot, const struct tn_index_entry *entry)
 {
 	tn_slab_of(t)->block[slot] = b;
+}
+
+tn_block tn_slab_find(const struct tn_tier_base *t, uint32_t slot)
+{
+	return tn_slab_at(t)->block[slot];
 }
 
 void tn_slab_drain(struct tn_tier_base *t, tn_block b, uint32_t slot, enum tn_leave how)

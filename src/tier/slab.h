@@ -40,8 +40,9 @@ int tn_slab_cut(struct tn_slab *s, uint64_t stride, uint32_t slots);
 /* One place at a time, and at once or not at all: what is pinned, or may not go, is not waited for. */
 int tn_slab_place(struct tn_tier_base *t, struct tn_place_wait *w, uint32_t want, uint32_t *out);
 void tn_slab_release(struct tn_tier_base *t, tn_block b, uint32_t slot, int status);
-void tn_slab_fill(struct tn_tier_base *t, tn_block b, uint32_t slot, const struct tn_store_entry *entry);
+void tn_slab_fill(struct tn_tier_base *t, tn_block b, uint32_t slot, const struct tn_index_entry *entry);
 void tn_slab_drain(struct tn_tier_base *t, tn_block b, uint32_t slot, enum tn_leave how);
+tn_block tn_slab_find(const struct tn_tier_base *t, uint32_t slot);
 uint64_t tn_slab_capacity(const struct tn_tier_base *t);
 /* Of the slot's first byte in the memory. */
 uint64_t tn_slab_offset(const struct tn_slab *s, uint32_t slot);

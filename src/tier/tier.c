@@ -116,7 +116,7 @@ static void count_in(struct tn_tier_base *t, tn_block b)
 	t->blocks++;
 }
 
-void tn_tier_arrive(struct tn_tier_base *t, tn_block b, uint32_t place, const struct tn_store_entry *entry, bool dropped)
+void tn_tier_arrive(struct tn_tier_base *t, tn_block b, uint32_t place, const struct tn_index_entry *entry, bool dropped)
 {
 	struct tn_policy_block info;
 

@@ -25,6 +25,8 @@
 #define TN_TIER_ABI 2u
 #define TN_PLACES_AT_ONCE 256u
 
+struct tn_drive_ops;
+struct tn_header_buffers;
 struct tn_queues;
 struct tn_tier_base;
 
@@ -121,6 +123,7 @@ struct tn_tier_ops {
 	uint32_t abi;
 	const char *name;
 	struct tn_tier_traits traits;
+	const struct tn_drive_ops *drives; /* TN_REACH_DEVICE: drives.h */
 	/* What blocks of this shape are to the tier: a class, or TN_CLASS_NONE and an error: they are not held here. */
 	int (*space)(struct tn_tier_base *t, const struct tn_shape *shape, uint32_t *cls);
 	/* Keyed tiers: asks which blocks are there. */
@@ -133,9 +136,11 @@ struct tn_tier_ops {
 	/* A place that block b does not use after all; -EIO: it could not be written. */
 	void (*release)(struct tn_tier_base *t, tn_block b, uint32_t place, int status);
 	/* The block has arrived; entry: what the tier's index keeps of it. */
-	void (*fill)(struct tn_tier_base *t, tn_block b, uint32_t place, const struct tn_store_entry *entry);
+	void (*fill)(struct tn_tier_base *t, tn_block b, uint32_t place, const struct tn_index_entry *entry);
 	/* It has left. */
 	void (*drain)(struct tn_tier_base *t, tn_block b, uint32_t place, enum tn_leave how); /* its key is still known */
+	/* Which block lies in a place that is no key's; TN_BLOCK_NONE: none, or one that is on its way. */
+	tn_block (*find)(const struct tn_tier_base *t, uint32_t place);
 	/* Whether the block may be evicted, for a block of class cls (NULL: of any). */
 	bool (*evict)(const struct tn_tier_base *t, tn_block b, uint32_t place, const uint32_t *cls);
 	/* Takes bytes from the budget of writes, or gives them back; false: the budget is used up. */
@@ -179,6 +184,8 @@ struct tn_tier_base {
 	const struct tn_tier_ops *ops;
 	enum tn_tier tier;
 	const struct tn_mapping *memory; /* TN_REACH_MEMORY: that its places lie in */
+	const struct tn_header_buffers *headers; /* TN_REACH_DEVICE */
+	uint32_t devices; /* likewise: drives, also those that are not there */
 	const struct tn_tier_watch *watch;
 	struct tn_registry *registry;
 	const uint16_t *next_share;  /* by space: rings of the spaces that hold the shares of the same blocks */
@@ -259,7 +266,7 @@ void tn_tier_gather(struct tn_tier_base *t, tn_block b);
 /* A share that the tier has of the block, of another rank than the space's, and that is registered; TN_BLOCK_NONE. */
 tn_block tn_tier_mate(const struct tn_tier_base *t, uint16_t space, const struct tn_key *key);
 /* Its bytes are in the place, which counted as coming. dropped: it only waits for its holders, and nobody finds it. */
-void tn_tier_arrive(struct tn_tier_base *t, tn_block b, uint32_t place, const struct tn_store_entry *entry, bool dropped);
+void tn_tier_arrive(struct tn_tier_base *t, tn_block b, uint32_t place, const struct tn_index_entry *entry, bool dropped);
 /* A block was there before this process: the policy does not hear of a request, and nobody of an event. */
 void tn_tier_adopt(struct tn_tier_base *t, tn_block b, const struct tn_policy_block *info);
 void tn_tier_leave(struct tn_tier_base *t, tn_block b, enum tn_leave how);
@@ -277,20 +284,5 @@ uint32_t tn_tier_quota(struct tn_tier_base *t, uint16_t space, uint64_t limit_bl
 /* As the calls above, with the counts of what is coming. */
 int tn_tier_place(struct tn_tier_base *t, struct tn_place_wait *w, uint32_t want, uint32_t *out);
 void tn_tier_release(struct tn_tier_base *t, uint16_t space, tn_block b, uint32_t place, int status);
-
-/* ---- the tiers that there are ---------------------------------------------------------------------------------- */
-
-/* disk.c: the store, its policy, and who waits for its places */
-struct tn_disk_opts {
-	struct tn_store *store;
-	struct tn_policy *policy; /* the tier's from now on */
-	uint64_t disk_blocks;	  /* at most so many; 0: as many as fit */
-	uint32_t max_blocks;	  /* records of the registry */
-	const struct tn_alloc *alloc;
-	const struct tn_clock *clock;
-};
-int tn_disk_tier_create(const struct tn_disk_opts *opts, struct tn_tier_base **out);
-/* All blocks in these slots leave, or none if somebody holds one. */
-bool tn_disk_tier_vacate(struct tn_tier_base *t, tn_slot first, uint32_t n);
 
 #endif

@@ -20,12 +20,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 #define CHANGES 16u
 #define PATH "f/tenuto.store"
 
-static struct tn_store_entry entries[64];
+static struct tn_index_entry entries[64];
 static uint32_t known;
 static struct tn_simdisk *golden;
 static struct tn_disk_super super;
 
-static uint32_t recovered(void *arg, tn_slot slot, const struct tn_store_entry *e)
+static uint32_t recovered(void *arg, tn_slot slot, const struct tn_index_entry *e)
 {
 	if (known == 64)
 		return UINT32_MAX;
@@ -33,7 +33,7 @@ static uint32_t recovered(void *arg, tn_slot slot, const struct tn_store_entry *
 	return known++;
 }
 
-static void describe(void *arg, tn_slot slot, uint32_t cookie, struct tn_store_entry *e)
+static void describe(void *arg, tn_slot slot, uint32_t cookie, struct tn_index_entry *e)
 {
 	*e = entries[cookie];
 }
@@ -74,7 +74,7 @@ static void save(struct tn_store *s, uint32_t n)
 		tn_store_poll(s, 1000000000);
 	if (known < 64 && tn_store_space(s, &id, &space) == 0 && tn_store_class(s, 1, &bytes, &cls) == 0 &&
 	    tn_store_reserve(s, cls, 1, &slot) == 1) {
-		h.entry = (struct tn_store_entry){.key = {{n, n}}, .space = space, .sequence = tn_store_next_sequence(s)};
+		h.entry = (struct tn_index_entry){.key = {{n, n}}, .space = space, .sequence = tn_store_next_sequence(s)};
 		h.space_id = id;
 		h.space_epoch = 1;
 		tn_store_locate(s, slot, &place);

@@ -99,6 +99,7 @@ static const struct tn_tier_ops ops = {
 	.release = tn_slab_release,
 	.fill = tn_slab_fill,
 	.drain = tn_slab_drain,
+	.find = tn_slab_find,
 	.capacity = tn_slab_capacity,
 	.health = health,
 	.offset = offset,

@@ -19,31 +19,13 @@
 
 #include "base/error.h"
 #include "base/trace.h"
-#include "tier/tier.h"
+#include "tier/disk/disk.h"
+#include "tier/disk/headers.h"
 
 #define TRANSFERS_NS 1000000000ull
 #define TRANSFERS_AGAIN_NS 10000000ull /* a long load lets go of one block after the other */
 #define TRANSFERS_PAUSE_NS 1000000ull  /* looking costs: not for each of many short ones that end */
 #define RECORDS_KEPT 2048u	       /* of the registry, for blocks on their way in: half of what the core adds for them */
-
-struct disk {
-	struct tn_tier_base base;
-	const struct tn_alloc *alloc;
-	const struct tn_clock *clock;
-	struct tn_store *store;
-	uint64_t disk_blocks;
-	uint32_t max_blocks;
-};
-
-static struct disk *disk_of(struct tn_tier_base *t)
-{
-	return (struct disk *)t;
-}
-
-static const struct disk *disk_at(const struct tn_tier_base *t)
-{
-	return (const struct disk *)t;
-}
 
 /* ---- places -------------------------------------------------------------------------------------------------- */
 
@@ -59,7 +41,7 @@ static uint64_t look_ns(const struct tn_place_wait *w)
  * The first one's demand begins, whatever was tried for those before it; or once more, when transfers were in its way and some
  * have ended: then each segment is tried again, and what is of its own size.
  */
-static void demand(struct disk *d, struct tn_place_wait *w, uint64_t now_ns)
+static void demand(struct tn_disk *d, struct tn_place_wait *w, uint64_t now_ns)
 {
 	if (w->demand != 0 && (w->again_ns == 0 || now_ns < look_ns(w)))
 		return;
@@ -69,7 +51,7 @@ static void demand(struct disk *d, struct tn_place_wait *w, uint64_t now_ns)
 }
 
 /* Transfers are in its way, and it is too early to look again: the first one only takes what others have freed. */
-static bool waits_still(const struct disk *d, struct tn_place_wait *w, uint64_t now_ns)
+static bool waits_still(const struct tn_disk *d, struct tn_place_wait *w, uint64_t now_ns)
 {
 	uint64_t free_now, coming;
 
@@ -102,7 +84,7 @@ static bool wait_for_transfers(struct tn_place_wait *w, uint64_t now_ns)
  * open is evicted, of blocks that leave a slot of this size. A segment that moves to this size is waited for instead.
  * If somebody waits in front, the turn to move a segment is theirs.
  */
-static int free_slots(struct disk *d, struct tn_place_wait *w, uint32_t missing)
+static int free_slots(struct tn_disk *d, struct tn_place_wait *w, uint32_t missing)
 {
 	uint64_t free_now, coming, moving, now = tn_now_ns(d->clock);
 	enum tn_store_move move;
@@ -139,7 +121,7 @@ static int free_slots(struct disk *d, struct tn_place_wait *w, uint32_t missing)
 }
 
 /* The quota may be taken by what others are filling, or by blocks that were dropped and that transfers still hold: these end by themselves. */
-static bool wait_for_quota(const struct disk *d, struct tn_place_wait *w)
+static bool wait_for_quota(const struct tn_disk *d, struct tn_place_wait *w)
 {
 	uint64_t now = tn_now_ns(d->clock);
 
@@ -154,7 +136,7 @@ static bool wait_for_quota(const struct disk *d, struct tn_place_wait *w)
 
 static int place(struct tn_tier_base *t, struct tn_place_wait *w, uint32_t want, uint32_t *out)
 {
-	struct disk *d = disk_of(t);
+	struct tn_disk *d = tn_disk_of(t);
 	uint32_t asked = want < TN_PLACES_AT_ONCE ? want : TN_PLACES_AT_ONCE, allowed, got;
 	int rc;
 
@@ -185,35 +167,40 @@ static int place(struct tn_tier_base *t, struct tn_place_wait *w, uint32_t want,
 static void release(struct tn_tier_base *t, tn_block b, uint32_t slot, int status)
 {
 	if (status == -EIO)
-		tn_store_fail_slot(disk_of(t)->store, slot, true);
+		tn_store_fail_slot(tn_disk_of(t)->store, slot, true);
 	else
-		tn_store_unreserve(disk_of(t)->store, slot);
+		tn_store_unreserve(tn_disk_of(t)->store, slot);
 }
 
 /* ---- blocks --------------------------------------------------------------------------------------------------- */
 
-static void fill(struct tn_tier_base *t, tn_block b, uint32_t slot, const struct tn_store_entry *entry)
+static void fill(struct tn_tier_base *t, tn_block b, uint32_t slot, const struct tn_index_entry *entry)
 {
-	tn_store_publish(disk_of(t)->store, slot, b, entry);
+	tn_store_publish(tn_disk_of(t)->store, slot, b, entry);
 	TN_TRACE2(block_on_disk, b, slot);
 }
 
 static void drain(struct tn_tier_base *t, tn_block b, uint32_t slot, enum tn_leave how)
 {
 	if (how == TN_LEAVE_BAD || how == TN_LEAVE_EIO)
-		tn_store_fail_slot(disk_of(t)->store, slot, how == TN_LEAVE_EIO);
+		tn_store_fail_slot(tn_disk_of(t)->store, slot, how == TN_LEAVE_EIO);
 	else
-		tn_store_remove(disk_of(t)->store, slot);
+		tn_store_remove(tn_disk_of(t)->store, slot);
+}
+
+static tn_block find(const struct tn_tier_base *t, uint32_t slot)
+{
+	return tn_store_cookie(tn_disk_at(t)->store, slot);
 }
 
 static bool evict(const struct tn_tier_base *t, tn_block b, uint32_t slot, const uint32_t *cls)
 {
-	return !cls || tn_store_frees_for(disk_at(t)->store, slot, *cls);
+	return !cls || tn_store_frees_for(tn_disk_at(t)->store, slot, *cls);
 }
 
 static void used(struct tn_tier_base *t, uint32_t slot, uint32_t tick)
 {
-	tn_store_touch(disk_of(t)->store, slot, tick);
+	tn_store_touch(tn_disk_of(t)->store, slot, tick);
 }
 
 /*
@@ -222,7 +209,7 @@ static void used(struct tn_tier_base *t, uint32_t slot, uint32_t tick)
  */
 bool tn_disk_tier_vacate(struct tn_tier_base *t, tn_slot first, uint32_t n)
 {
-	struct tn_store *store = disk_of(t)->store;
+	struct tn_store *store = tn_disk_of(t)->store;
 	uint32_t k;
 
 	for (k = 0; k < n; k++) {
@@ -255,7 +242,7 @@ bool tn_disk_tier_vacate(struct tn_tier_base *t, tn_slot first, uint32_t n)
 
 static int space(struct tn_tier_base *t, const struct tn_shape *s, uint32_t *cls)
 {
-	struct disk *d = disk_of(t);
+	struct tn_disk *d = tn_disk_of(t);
 	uint32_t *bytes = tn_get(d->alloc, s->layers * sizeof(*bytes));
 	int rc;
 
@@ -272,8 +259,8 @@ static int space(struct tn_tier_base *t, const struct tn_shape *s, uint32_t *cls
 static bool quota(struct tn_tier_base *t, uint64_t bytes, bool take)
 {
 	if (take)
-		return tn_store_charge_write(disk_of(t)->store, bytes);
-	tn_store_uncharge_write(disk_of(t)->store, bytes);
+		return tn_store_charge_write(tn_disk_of(t)->store, bytes);
+	tn_store_uncharge_write(tn_disk_of(t)->store, bytes);
 	return true;
 }
 
@@ -283,7 +270,7 @@ static bool quota(struct tn_tier_base *t, uint64_t bytes, bool take)
  */
 static uint64_t capacity(const struct tn_tier_base *t)
 {
-	const struct disk *d = disk_at(t);
+	const struct tn_disk *d = tn_disk_at(t);
 	uint64_t slots = tn_store_slots(d->store), spare = slots / 32 < 8 ? 8 : slots / 32;
 	uint32_t reserve = d->max_blocks / 2 < RECORDS_KEPT ? d->max_blocks / 2 : RECORDS_KEPT;
 	/* Some slots stay free: an evicted block's is not used again before its removal is durable. */
@@ -296,18 +283,19 @@ static uint64_t capacity(const struct tn_tier_base *t)
 
 static int health(const struct tn_tier_base *t)
 {
-	return tn_store_writable(disk_at(t)->store) ? 0 : -EROFS;
+	return tn_store_writable(tn_disk_at(t)->store) ? 0 : -EROFS;
 }
 
 static bool away(const struct tn_tier_base *t, uint32_t place)
 {
-	return tn_store_offline(disk_at(t)->store, place);
+	return tn_store_offline(tn_disk_at(t)->store, place);
 }
 
 static void destroy(struct tn_tier_base *t)
 {
 	t->policy->ops->destroy(t->policy);
-	tn_put(disk_of(t)->alloc, t, sizeof(struct disk));
+	tn_headers_destroy(tn_disk_of(t)->headers);
+	tn_put(tn_disk_of(t)->alloc, t, sizeof(struct tn_disk));
 }
 
 static const struct tn_tier_ops ops = {
@@ -315,11 +303,13 @@ static const struct tn_tier_ops ops = {
 	.abi = TN_TIER_ABI,
 	.name = "disk",
 	.traits = {.reach = TN_REACH_DEVICE, .durable = true, .saves = true, .offloads = true},
+	.drives = &tn_disk_drive_ops,
 	.space = space,
 	.place = place,
 	.release = release,
 	.fill = fill,
 	.drain = drain,
+	.find = find,
 	.evict = evict,
 	.quota = quota,
 	.capacity = capacity,
@@ -331,10 +321,15 @@ static const struct tn_tier_ops ops = {
 
 int tn_disk_tier_create(const struct tn_disk_opts *opts, struct tn_tier_base **out)
 {
-	struct disk *d = tn_get(opts->alloc, sizeof(*d));
+	const struct tn_headers_opts ho = {opts->store, opts->alloc, opts->header_cache_bytes};
+	struct tn_disk *d = tn_get(opts->alloc, sizeof(*d));
 
 	if (!d)
 		return tn_fail(-ENOMEM, "disk tier: no memory");
+	if (tn_headers_create(&ho, &d->headers)) {
+		tn_put(opts->alloc, d, sizeof(*d));
+		return -ENOMEM;
+	}
 	d->alloc = opts->alloc;
 	d->clock = opts->clock;
 	d->store = opts->store;
@@ -343,6 +338,8 @@ int tn_disk_tier_create(const struct tn_disk_opts *opts, struct tn_tier_base **o
 	d->base.ops = &ops;
 	d->base.tier = TN_TIER_DISK;
 	d->base.policy = opts->policy;
+	d->base.headers = tn_headers_buffers(d->headers);
+	d->base.devices = tn_store_devices(opts->store);
 	*out = &d->base;
 	return 0;
 }

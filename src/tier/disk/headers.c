@@ -24,6 +24,7 @@ struct tn_headers {
 	uint64_t offset[TN_HEADER_BUFFERS]; /* of a buffer */
 	struct tn_mapping memory;
 	struct tn_mapped_range range;
+	struct tn_header_buffers buffers;
 	uint32_t block[TN_HEADER_BUFFERS];
 	bool writes[TN_HEADER_BUFFERS];
 	uint32_t free[TN_HEADER_BUFFERS], nfree;
@@ -66,6 +67,7 @@ int tn_headers_create(const struct tn_headers_opts *opts, struct tn_headers **ou
 	}
 	assert(pages_bytes(h) >= 2u << 20);
 	tn_mapping_init(&h->memory, &h->range, &(struct tn_memory_range){.address = h->pages, .bytes = pages_bytes(h)}, 1);
+	h->buffers = (struct tn_header_buffers){&h->memory, h->offset, h->block};
 	*out = h;
 	return 0;
 }
@@ -99,7 +101,7 @@ static uint64_t *index_of(struct tn_headers *h, tn_slot slot)
 
 bool tn_headers_cached(struct tn_headers *h, const struct tn_header_want *want)
 {
-	uint64_t at = *index_of(h, want->slot);
+	uint64_t at = *index_of(h, want->place);
 	uint32_t n = want->shape->layers;
 	const uint64_t *e;
 
@@ -109,7 +111,7 @@ bool tn_headers_cached(struct tn_headers *h, const struct tn_header_want *want)
 	if (at + h->ring_words < h->head + ENTRY_WORDS + n)
 		return false;
 	e = &h->ring[at % h->ring_words];
-	if (e[0] != want->key.word[0] || e[1] != want->key.word[1] || e[2] != (((uint64_t)n << 32) | want->slot) ||
+	if (e[0] != want->key.word[0] || e[1] != want->key.word[1] || e[2] != (((uint64_t)n << 32) | want->place) ||
 	    (want->sequence && e[3] != want->sequence))
 		return false;
 	memcpy(want->checks, e + ENTRY_WORDS, n * sizeof(uint64_t));
@@ -158,36 +160,26 @@ void tn_headers_give(struct tn_headers *h, uint32_t buffer)
 	h->free[h->nfree++] = buffer;
 }
 
-uint32_t tn_headers_block(const struct tn_headers *h, uint32_t buffer)
+const struct tn_header_buffers *tn_headers_buffers(const struct tn_headers *h)
 {
-	return h->block[buffer];
-}
-
-const struct tn_mapping *tn_headers_memory(const struct tn_headers *h)
-{
-	return &h->memory;
-}
-
-const uint64_t *tn_headers_offsets(const struct tn_headers *h)
-{
-	return h->offset;
+	return &h->buffers;
 }
 
 static int check(const struct tn_header_want *w, const struct tn_store_header *hdr)
 {
 	if (!tn_key_eq(&hdr->entry.key, &w->key))
-		return tn_fail(-EBADMSG, "header of slot %u: another block's key", w->slot);
+		return tn_fail(-EBADMSG, "header of slot %u: another block's key", w->place);
 	if (w->sequence && hdr->entry.sequence != w->sequence)
-		return tn_fail(-EBADMSG, "header of slot %u: sequence %llu, the index has %llu", w->slot,
+		return tn_fail(-EBADMSG, "header of slot %u: sequence %llu, the index has %llu", w->place,
 			       (unsigned long long)hdr->entry.sequence, (unsigned long long)w->sequence);
-	if (!tn_key_eq(&hdr->space_id, &w->space_id) || hdr->space_epoch != w->space_epoch)
-		return tn_fail(-EBADMSG, "header of slot %u: of another space or epoch %u", w->slot, hdr->space_epoch);
+	if (!tn_key_eq(&hdr->space_id, &w->space.id) || hdr->space_epoch != w->space.epoch)
+		return tn_fail(-EBADMSG, "header of slot %u: of another space or epoch %u", w->place, hdr->space_epoch);
 	if (hdr->nobjects != w->shape->layers || hdr->codec != 0 || hdr->key_id != 0)
-		return tn_fail(-EBADMSG, "header of slot %u: %u objects, codec %u, key id %u", w->slot, hdr->nobjects,
+		return tn_fail(-EBADMSG, "header of slot %u: %u objects, codec %u, key id %u", w->place, hdr->nobjects,
 			       hdr->codec, hdr->key_id);
 	for (uint32_t i = 0; i < hdr->nobjects; i++)
 		if (hdr->object_bytes[i] != w->shape->object_bytes)
-			return tn_fail(-EBADMSG, "header of slot %u: object %u has %u bytes, not %u", w->slot, i,
+			return tn_fail(-EBADMSG, "header of slot %u: object %u has %u bytes, not %u", w->place, i,
 				       hdr->object_bytes[i], w->shape->object_bytes);
 	return 0;
 }
@@ -198,11 +190,11 @@ int tn_headers_decode(struct tn_headers *h, uint32_t buffer, const struct tn_hea
 	uint64_t uuid[2];
 
 	h->reads++;
-	tn_store_uuid(h->o.store, w->slot, uuid);
-	if (tn_store_header_decode(h->pages + h->offset[buffer], tn_store_header_size(w->shape->layers), uuid, w->slot, &hdr) || check(w, &hdr))
+	tn_store_uuid(h->o.store, w->place, uuid);
+	if (tn_store_header_decode(h->pages + h->offset[buffer], tn_store_header_size(w->shape->layers), uuid, w->place, &hdr) || check(w, &hdr))
 		return -EBADMSG;
 	memcpy(w->checks, hdr.object_checksum, w->shape->layers * sizeof(uint64_t));
-	tn_headers_written(h, w->slot, &hdr.entry.key, hdr.entry.sequence, w->shape->layers, w->checks);
+	tn_headers_written(h, w->place, &hdr.entry.key, hdr.entry.sequence, w->shape->layers, w->checks);
 	return 0;
 }
 
@@ -210,8 +202,8 @@ void tn_headers_encode(struct tn_headers *h, uint32_t buffer, const struct tn_he
 {
 	struct tn_store_header hdr = {
 		.entry = p->entry,
-		.space_id = p->space_id,
-		.space_epoch = p->space_epoch,
+		.space_id = p->space.id,
+		.space_epoch = p->space.epoch,
 		.group = p->group,
 		.nobjects = p->shape->layers,
 		.object_bytes = h->lengths,
@@ -222,6 +214,6 @@ void tn_headers_encode(struct tn_headers *h, uint32_t buffer, const struct tn_he
 	if (h->lengths[0] != p->shape->object_bytes || h->lengths[p->shape->layers - 1] != p->shape->object_bytes)
 		for (uint32_t i = 0; i < TN_STORE_OBJECTS_MAX; i++)
 			h->lengths[i] = p->shape->object_bytes;
-	tn_store_uuid(h->o.store, p->slot, uuid);
-	tn_store_header_encode(&hdr, uuid, p->slot, h->pages + h->offset[buffer]);
+	tn_store_uuid(h->o.store, p->place, uuid);
+	tn_store_header_encode(&hdr, uuid, p->place, h->pages + h->offset[buffer]);
 }

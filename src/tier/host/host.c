@@ -91,6 +91,7 @@ static const struct tn_tier_ops ops = {
 	.release = tn_slab_release,
 	.fill = tn_slab_fill,
 	.drain = drain,
+	.find = tn_slab_find,
 	.evict = evict,
 	.capacity = tn_slab_capacity,
 	.offset = offset,
