@@ -23,7 +23,7 @@ static const struct {
 /* Where object i of a block of the class lies within the block's slot: at a multiple of 4 KiB (docs/format.md). */
 static uint64_t object_offset(uint32_t cls, uint32_t i)
 {
-	return i * (((uint64_t)shapes[cls].bytes + TN_STORE_BLOCK_ALIGN - 1) / TN_STORE_BLOCK_ALIGN * TN_STORE_BLOCK_ALIGN);
+	return i * (((uint64_t)shapes[cls].bytes + TN_PLACE_ALIGN - 1) / TN_PLACE_ALIGN * TN_PLACE_ALIGN);
 }
 
 enum stage { IDLE, DATA, HEADER };

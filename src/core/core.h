@@ -42,6 +42,7 @@
 #include "sched/mix.h"
 #include "sched/sched.h"
 #include "tier/drives.h"
+#include "tier/durable.h"
 #include "tier/queues.h"
 
 /* Flags of a block in its header and in the log. */
@@ -110,7 +111,7 @@ struct tn_session {
 	const uint64_t *leased; /* shared: blocks in its leases, some of them counted more than once; NULL: nobody counts them */
 	uint64_t stageable_bytes; /* of pages that its operations were about, in memory that its process copies to and from */
 	uint64_t staged_bytes;	  /* that it says it has copied, as far as that can be: not more, and never fewer than before */
-	uint64_t may_name[TN_STORE_SPACES_MAX / 64]; /* shared: spaces, as bits; the own session may name all */
+	uint64_t may_name[TN_SPACES_MAX / 64]; /* shared: spaces, as bits; the own session may name all */
 };
 
 #define TN_POOLS_OWN 4096u /* of the process that opened the cache; those of sessions have numbers of their own, so that nobody takes another's */
@@ -203,8 +204,8 @@ struct tn_blocks {
 	uint8_t *unsure; /* likewise: on disk straight from pages of another process, which may have changed them between sum and write */
 	uint32_t *recency; /* by block in a durable tier, or on its way there: tick of the last request for it; NULL without disks */
 	uint32_t tick; /* logical time: requests, since the store was made */
-	uint32_t space_records[TN_STORE_SPACES_MAX]; /* registered blocks, wherever they lie */
-	uint32_t space_recency[TN_STORE_SPACES_MAX]; /* tick of its last use */
+	uint32_t space_records[TN_SPACES_MAX]; /* registered blocks, wherever they lie */
+	uint32_t space_recency[TN_SPACES_MAX]; /* tick of its last use */
 };
 
 /* Blocks in memory that are to go to a tier below (dirty.c). */
@@ -256,11 +257,11 @@ struct tn_flushes {
 	struct tn_offloads *offloads;
 	struct tn_dirty_blocks *dirty;
 	struct tn_messages *messages;
-	struct tn_store *store; /* NULL: nothing is durable */
+	struct tn_tier_base *durable; /* NULL: nothing is */
 	const struct tn_stats *c;
 	const struct tn_alloc *alloc;
 	bool read_only;
-	uint32_t syncing; /* that the store has begun */
+	uint32_t syncing; /* that the tier has begun */
 };
 
 /* Spaces that are being dropped (space_drop.c). */
@@ -268,7 +269,7 @@ struct tn_drops {
 	struct tn_blocks *blocks;
 	struct tn_flushes *flushes;
 	struct tn_messages *messages;
-	struct tn_store *store; /* NULL: without disks */
+	struct tn_tier_base *durable; /* NULL: nothing is */
 	struct tn_list waiting; /* their waiters, until the blocks are doomed; then they are flushes */
 };
 
@@ -282,7 +283,7 @@ struct tn_cache {
 	const struct tn_alloc *alloc;
 	struct tn_clock clock;
 	pthread_mutex_t lock; /* spaces, memories and pools: open and close only */
-	struct tn_space *spaces[TN_STORE_SPACES_MAX]; /* written by the owner, while the caller holds the lock */
+	struct tn_space *spaces[TN_SPACES_MAX]; /* written by the owner, while the caller holds the lock */
 	uint32_t nmemories;
 	struct tn_list memories;
 	struct tn_pool *pools[TN_POOLS_MAX]; /* shared: by number; written under the lock */
@@ -465,7 +466,7 @@ static inline bool tn_session_is_alone(const struct tn_cache *cache)
 }
 void tn_session_hold(struct tn_session *session, enum tn_tier tier);
 void tn_session_let_go(struct tn_session *session, enum tn_tier tier);
-/* What a session that has attached may have in leases follows from the store's capacity. Owner thread. */
+/* What a session that has attached may have in leases follows from the durable tier's capacity. Owner thread. */
 void tn_sessions_share(struct tn_cache *cache);
 /* There is something new for whoever is behind the session; one that has left is not touched. Owner thread. */
 void tn_session_completes(struct tn_cache *cache, const struct tn_session *session);
@@ -487,7 +488,7 @@ static inline bool tn_op_is_foreign(const struct tn_op *op)
 {
 	return op->pool && op->session != op->cache->own;
 }
-/* Whether operations of the session may be about the space of that number, which is below TN_STORE_SPACES_MAX. */
+/* Whether operations of the session may be about the space of that number, which is below TN_SPACES_MAX. */
 static inline bool tn_session_may_name(const struct tn_session *session, uint32_t space)
 {
 	return session == session->cache->own || __atomic_load_n(&session->may_name[space / 64], __ATOMIC_ACQUIRE) >> (space % 64) & 1;
@@ -654,7 +655,7 @@ bool tn_drops_idle(const struct tn_drops *d);
 struct tn_reclaim_opts {
 	struct tn_blocks *blocks;
 	struct tn_space **spaces;
-	struct tn_store *store; /* NULL: without disks */
+	struct tn_tier_base *durable; /* NULL: nothing is */
 	const struct tn_alloc *alloc;
 	const struct tn_clock *clock;
 	const struct tn_log *log;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The durable point: a flush waits for everything that was queued for the disk before it, then for the store. It is about
+ * The durable point: a flush waits for everything that was queued for the disk before it, then for the durable tier. It is about
  * admitted blocks alone: what admission keeps in host memory is never queued.
  *
- * The store has places for so many flushes; the others wait for one of them. A caller that gives up at its deadline leaves its flush behind.
+ * The tier has places for so many flushes; the others wait for one of them. A caller that gives up at its deadline leaves its flush behind.
  * Such a flush goes on, or ends in the next one, which is about all that it is about: so whoever asks often and does not wait takes neither
  * memory nor, for long, the others' places.
  */
@@ -15,11 +15,11 @@
 
 static void flush_ends(struct tn_flush_waiter *w, int status)
 {
-	struct tn_store *store = w->flushes->store;
+	const struct tn_tier_base *t = w->flushes->durable;
 
 	tn_list_del(&w->link);
 	/* Why no device takes writes, where it is that. */
-	w->status = status && store && tn_store_deleted(store) ? -ESTALE : status;
+	w->status = status && t && t->ops->durable->deleted(t) ? -ESTALE : status;
 	if (w->save) {
 		tn_op_tell_status(&w->save->w.op, w->status);
 		tn_op_drained(&w->save->w.op);
@@ -52,7 +52,7 @@ static bool ends_in(struct tn_flush_waiter *w, struct tn_flush_waiter *next)
 	return true;
 }
 
-/* When a flush of the store ends, the core takes another turn, and this looks again. */
+/* When a flush of the durable tier ends, the core takes another turn, and this looks again. */
 bool tn_flush_step(struct tn_flushes *f)
 {
 	struct tn_list *pos, *tmp, *all = &f->offloads->flushes;
@@ -63,16 +63,16 @@ bool tn_flush_step(struct tn_flushes *f)
 
 		if (w->syncing || (tmp != all && ends_in(w, tn_container_of(tmp, struct tn_flush_waiter, link))))
 			continue;
-		if (tn_offloaded_up_to(f->offloads) < w->offload_target || f->syncing == TN_STORE_FLUSHES_MAX)
+		if (tn_offloaded_up_to(f->offloads) < w->offload_target || f->syncing == TN_FLUSHES_MAX)
 			continue;
 		busy = true;
-		if (!f->store) {
+		if (!f->durable) {
 			flush_ends(w, 0);
 			continue;
 		}
 		w->syncing = true;
 		f->syncing++;
-		tn_store_flush(f->store, synced, w);
+		f->durable->ops->durable->flush(f->durable, synced, w);
 	}
 	return busy;
 }
@@ -90,7 +90,7 @@ static void flush_command(struct tn_cmd *cmd)
 	/* What failed before is among the blocks that this flush is about: it is tried again, or there is no place for it. */
 	if (tn_offload_retry(f->offloads) > 0)
 		w->status = f->dirty->error;
-	else if (f->read_only && f->store && f->c->host_only_blocks > 0)
+	else if (f->read_only && f->durable && f->c->host_only_blocks > 0)
 		w->status = -EROFS;
 	if (f->dirty->lost) { /* told once */
 		w->status = f->dirty->lost;

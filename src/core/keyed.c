@@ -41,7 +41,7 @@ struct tn_keyed {
 
 static struct tn_space *space_of(const struct tn_keyed *k, const struct tn_tier_space *space)
 {
-	for (uint32_t i = 0; i < TN_STORE_SPACES_MAX; i++) {
+	for (uint32_t i = 0; i < TN_SPACES_MAX; i++) {
 		struct tn_space *sp = k->o.spaces[i];
 
 		if (sp && tn_key_eq(&sp->id, &space->id))

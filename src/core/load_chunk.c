@@ -44,7 +44,7 @@ static struct tn_transfer read_of(struct tn_read_item *item, uint32_t c)
 	struct tn_transfer t = transfer_of(item, c, TN_TRANSFER_READ, TN_TRANSFER_READS);
 
 	t.device = item->device;
-	t.place = r->disk[t.block] + (uint64_t)t.first * (r->op.shape->padded_bytes / TN_STORE_BLOCK_ALIGN);
+	t.place = r->disk[t.block] + (uint64_t)t.first * (r->op.shape->padded_bytes / TN_PLACE_ALIGN);
 	return t;
 }
 

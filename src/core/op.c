@@ -79,7 +79,7 @@ void tn_op_set_space(struct tn_op *op, struct tn_space *space)
 static int take(struct tn_op *op, const struct tn_command *c)
 {
 	const struct tn_region *region = tn_op_region(op);
-	struct tn_space *space = c->space < TN_STORE_SPACES_MAX ? op->cache->spaces[c->space] : NULL;
+	struct tn_space *space = c->space < TN_SPACES_MAX ? op->cache->spaces[c->space] : NULL;
 	bool with_pages = c->kind != TN_COMMAND_PREFETCH;
 	uint64_t npages;
 	int rc = 0;

@@ -549,13 +549,13 @@ static int open_keyed(struct tn_cache *cache)
 /* Flushes, and spaces that are dropped or have to go. */
 static int open_flushes(struct tn_cache *cache)
 {
-	const struct tn_reclaim_opts ro = {&cache->blocks, cache->spaces, cache->store, cache->alloc, &cache->clock, &cache->log};
+	const struct tn_reclaim_opts ro = {&cache->blocks, cache->spaces, cache->row.durable, cache->alloc, &cache->clock, &cache->log};
 
 	cache->flushes = (struct tn_flushes){
 		.offloads = &cache->offloads,
 		.dirty = &cache->dirty,
 		.messages = &cache->messages,
-		.store = cache->store,
+		.durable = cache->row.durable,
 		.c = &cache->c,
 		.alloc = cache->alloc,
 		.read_only = cache->o.read_only,
@@ -564,7 +564,7 @@ static int open_flushes(struct tn_cache *cache)
 		.blocks = &cache->blocks,
 		.flushes = &cache->flushes,
 		.messages = &cache->messages,
-		.store = cache->store,
+		.durable = cache->row.durable,
 	};
 	tn_list_init(&cache->drops.waiting);
 	return tn_reclaim_create(&ro, &cache->reclaim);

@@ -154,7 +154,7 @@ static uint64_t nearest_deadline(struct tn_cache *cache, uint64_t now, uint64_t 
 /* Any poll may consume a wake-up, so commands and finished jobs are looked at after it. */
 bool tn_core_step(struct tn_cache *cache, uint64_t *due_ns)
 {
-	uint64_t now, due, store_due = TN_FOREVER, doomed_due, offload_due, tiers_due;
+	uint64_t now, due, durable_due = TN_FOREVER, doomed_due, offload_due, tiers_due;
 	bool busy;
 
 	tn_transfers_turn(cache);
@@ -174,13 +174,13 @@ bool tn_core_step(struct tn_cache *cache, uint64_t *due_ns)
 	busy |= cache->offloads_first ? tn_offload_step(&cache->offloads, now, &offload_due) : tn_saves_step(cache, now);
 	busy |= cache->offloads_first ? tn_saves_step(cache, now) : tn_offload_step(&cache->offloads, now, &offload_due);
 	due = tn_watch_step(cache->watch, now, tn_block_doom, &cache->blocks);
-	if (cache->store) {
-		store_due = tn_store_step(cache->store, now);
+	if (cache->row.durable) {
+		durable_due = cache->row.durable->ops->durable->work(cache->row.durable, now);
 		busy |= cache->offloads.again; /* a device came back */
 	}
 	busy |= tn_drops_step(&cache->drops);
 	busy |= tn_reclaim_step(cache->reclaim);
-	busy |= tn_doomed_step(&cache->blocks, now, &doomed_due); /* what the watch and the store want to be rid of is among them */
+	busy |= tn_doomed_step(&cache->blocks, now, &doomed_due); /* what the watch and the tiers want to be rid of is among them */
 	busy |= tn_flush_step(&cache->flushes);
 	busy |= tn_transfers_again(cache);
 	tn_transfers_issue(cache);
@@ -190,8 +190,8 @@ bool tn_core_step(struct tn_cache *cache, uint64_t *due_ns)
 	due = due < offload_due ? due : offload_due;
 	due = due < tiers_due ? due : tiers_due;
 	due = due < cache->places.due_ns ? due : cache->places.due_ns;
-	if (due > store_due)
-		due = store_due;
+	if (due > durable_due)
+		due = durable_due;
 	if (due > tn_schedule_due(cache))
 		due = tn_schedule_due(cache);
 	if (due > tn_transfers_due(cache, now))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The store knows a fixed number of spaces; how many are opened in its life is not bounded. When a new one finds no number, one that
+ * There is a fixed number of spaces; how many are opened in its life is not bounded. When a new one finds no number, one that
  * nobody has open gives its own back: an empty one at once, else the least recently used lose their blocks first, some
  * records in each step, as those of a drop do. A batch at a time, so that the registry is not gone through for each.
  */
@@ -22,7 +22,7 @@ enum leaving {
 
 struct tn_reclaim {
 	struct tn_reclaim_opts o;
-	uint8_t leaving[TN_STORE_SPACES_MAX]; /* by space: enum leaving */
+	uint8_t leaving[TN_SPACES_MAX]; /* by space: enum leaving */
 	uint32_t cursor; /* of the registry: records to go; 0: nothing is looked for */
 	uint64_t next_ns; /* the blocks that are on their way out may be held: then more have to go */
 };
@@ -55,15 +55,14 @@ static bool idle(const struct tn_reclaim *r, uint32_t i)
 
 static uint32_t numbers(const struct tn_reclaim *r)
 {
-	return r->o.store ? tn_store_spaces(r->o.store) : TN_STORE_SPACES_MAX;
+	return r->o.durable ? r->o.durable->ops->durable->numbers(r->o.durable) : TN_SPACES_MAX;
 }
 
 static bool in_use(const struct tn_reclaim *r, uint32_t i)
 {
-	struct tn_key id;
-	uint32_t epoch;
+	struct tn_tier_space space;
 
-	return r->o.store ? tn_store_space_info(r->o.store, (uint16_t)i, &id, &epoch) == 0 : r->o.spaces[i] != NULL;
+	return r->o.durable ? r->o.durable->ops->durable->space(r->o.durable, (uint16_t)i, &space) == 0 : r->o.spaces[i] != NULL;
 }
 
 static void give_back(struct tn_reclaim *r, uint32_t i)
@@ -72,8 +71,8 @@ static void give_back(struct tn_reclaim *r, uint32_t i)
 
 	for_each_tier(t, r->o.blocks->row)
 		assert(t->space_blocks[i] == 0);
-	if (r->o.store)
-		tn_store_space_give_back(r->o.store, (uint16_t)i);
+	if (r->o.durable)
+		r->o.durable->ops->durable->give_back(r->o.durable, (uint16_t)i);
 	tn_shares_leave(&r->o.blocks->shares, (uint16_t)i);
 	if (sp) {
 		tn_space_slack_destroy(sp, r->o.alloc);
@@ -117,11 +116,11 @@ int tn_space_reclaim(struct tn_reclaim *r)
 		r->cursor = tn_registry_records(r->o.blocks->registry);
 		r->next_ns = now + BATCH_EVERY_NS;
 		tn_log(r->o.log, TN_LOG_INFO, "%u spaces are known and one is new: the %u least recently used that nobody has open go",
-		       TN_STORE_SPACES_MAX, marked);
+		       TN_SPACES_MAX, marked);
 	}
 	for (uint32_t i = 0; i < numbers(r) && !leaving; i++)
 		leaving = r->leaving[i] != LEAVING_NOT;
-	return leaving ? -EAGAIN : tn_fail(-ENOSPC, "%u spaces are open: close some", TN_STORE_SPACES_MAX);
+	return leaving ? -EAGAIN : tn_fail(-ENOSPC, "%u spaces are open: close some", TN_SPACES_MAX);
 }
 
 void tn_space_stays(struct tn_reclaim *r, uint16_t index)
@@ -143,7 +142,7 @@ bool tn_reclaim_step(struct tn_reclaim *r)
 		    r->leaving[tn_block_space(reg, b)] == LEAVING_MARKED)
 			tn_block_doom(r->o.blocks, b);
 	}
-	for (uint32_t i = 0; i < TN_STORE_SPACES_MAX && r->cursor == 0; i++)
+	for (uint32_t i = 0; i < TN_SPACES_MAX && r->cursor == 0; i++)
 		if (r->leaving[i] == LEAVING_MARKED)
 			r->leaving[i] = LEAVING_DOOMED;
 	return true;

@@ -145,10 +145,10 @@ static void admit(struct tn_save_op *save, uint32_t i, struct tn_policy_block *i
 static void extend(struct tn_save_op *save, tn_block b)
 {
 	struct tn_cache *cache = save->w.op.cache;
-	const struct tn_tier_base *t = cache->row.durable;
+	struct tn_tier_base *t = cache->row.durable;
 
 	if (tn_watch_extend(cache->watch, b, save->ttl_ns) && t && tn_tier_has(t, b))
-		tn_store_update(cache->store, tn_tier_place_of(t, b));
+		t->ops->durable->update(t, tn_tier_place_of(t, b));
 }
 
 /* The block is there. If only in memory, it is offered to the durable tier once more. */
@@ -475,7 +475,7 @@ static void log_kept_out(struct tn_save_op *save, const uint32_t *why)
 {
 	struct tn_cache *cache = save->w.op.cache;
 	const struct tn_session *most = cache->own;
-	const struct tn_tier_base *t = cache->row.durable;
+	struct tn_tier_base *t = cache->row.durable;
 
 	if (!t || why[TN_KEPT_BY_HOLDERS] + why[TN_KEPT_BY_SHARE] == 0 || !tn_log_may(&cache->kept_out_lines, &cache->log, tn_now_ns(&cache->clock)))
 		return;

@@ -38,7 +38,7 @@ int tn_schedule_create(struct tn_cache *cache)
 	struct tn_schedule *s;
 	int rc;
 
-	if (!cache->store || strcmp(cache->o.scheduler, "none") == 0)
+	if (!cache->row.drives || strcmp(cache->o.scheduler, "none") == 0)
 		return 0;
 	s = tn_get(cache->alloc, sizeof(*s));
 	if (!s)
@@ -143,7 +143,7 @@ static void learn(struct tn_session *session, uint64_t now)
 
 	/* No more than there can be: a front that writes all the time must not keep the owner here. */
 	for (uint32_t i = 0; i < TN_REGION_OBSERVATIONS && tn_observation_take(&session->region, &session->learned, &o); i++) {
-		struct tn_space *space = o.space < TN_STORE_SPACES_MAX ? cache->spaces[o.space] : NULL;
+		struct tn_space *space = o.space < TN_SPACES_MAX ? cache->spaces[o.space] : NULL;
 
 		if (!space || !tn_session_may_name(session, o.space) || !space->slack || o.layer >= space->shape.layers)
 			continue;

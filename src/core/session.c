@@ -39,7 +39,7 @@ static void describe_tables(const struct sizes *t, struct table *table)
 		{t->blocks, sizeof(uint64_t), offsetof(struct tn_op_tables, offset)},
 		{t->blocks, sizeof(uint64_t), offsetof(struct tn_op_tables, near)},
 		{t->pages, sizeof(uint32_t), offsetof(struct tn_op_tables, pages)},
-		{TN_STORE_OBJECTS_MAX, sizeof(uint64_t), offsetof(struct tn_op_tables, before_ns)},
+		{TN_OBJECTS_MAX, sizeof(uint64_t), offsetof(struct tn_op_tables, before_ns)},
 	};
 
 	memcpy(table, all, sizeof(all));

@@ -26,7 +26,7 @@ int tn_shares_create(struct tn_shares *s, uint32_t max_blocks, const struct tn_a
 {
 	s->alloc = alloc;
 	s->max_blocks = max_blocks;
-	for (uint32_t i = 0; i < TN_STORE_SPACES_MAX; i++)
+	for (uint32_t i = 0; i < TN_SPACES_MAX; i++)
 		s->next[i] = s->first[i] = (uint16_t)i;
 	s->made = tn_get(alloc, tn_array_bytes(DECISIONS, sizeof(*s->made)));
 	return s->made ? 0 : -ENOMEM;
@@ -82,15 +82,15 @@ int tn_shares_join(struct tn_shares *s, struct tn_tier_base *t, uint16_t space, 
 
 	if (tn_key_eq(&s->family[space], family))
 		return 0;
-	while (other < TN_STORE_SPACES_MAX && !tn_key_eq(&s->family[other], family))
+	while (other < TN_SPACES_MAX && !tn_key_eq(&s->family[other], family))
 		other++;
-	if (other < TN_STORE_SPACES_MAX && has_rank(s, (uint16_t)other, rank))
+	if (other < TN_SPACES_MAX && has_rank(s, (uint16_t)other, rank))
 		return 0; /* another engine's, of another geometry */
-	if (other < TN_STORE_SPACES_MAX && make_rings(s, t))
+	if (other < TN_SPACES_MAX && make_rings(s, t))
 		return -ENOMEM;
 	s->family[space] = *family;
 	s->rank[space] = rank;
-	if (other == TN_STORE_SPACES_MAX)
+	if (other == TN_SPACES_MAX)
 		return 0;
 	s->next[space] = s->next[other];
 	s->next[other] = space;

@@ -17,10 +17,10 @@
 struct tn_decision_made; /* about a block */
 
 struct tn_shares {
-	uint16_t next[TN_STORE_SPACES_MAX]; /* of the spaces of one family, in a ring; itself: there is no other */
-	uint16_t first[TN_STORE_SPACES_MAX]; /* one of the ring, the same for all of it */
-	uint32_t rank[TN_STORE_SPACES_MAX];
-	struct tn_key family[TN_STORE_SPACES_MAX]; /* zero: nobody has opened it */
+	uint16_t next[TN_SPACES_MAX]; /* of the spaces of one family, in a ring; itself: there is no other */
+	uint16_t first[TN_SPACES_MAX]; /* one of the ring, the same for all of it */
+	uint32_t rank[TN_SPACES_MAX];
+	struct tn_key family[TN_SPACES_MAX]; /* zero: nobody has opened it */
 	struct tn_decision_made *made;
 	uint64_t decisions;
 	struct tn_tier_base *tier; /* that decides, from the second rank on */

@@ -23,7 +23,6 @@ static int drop_on_owner(struct tn_cache *cache, void *arg)
 	const struct drop_call *c = arg;
 	struct tn_drops *d = c->drops;
 	struct tn_space *space = c->space;
-	struct tn_key id;
 	uint32_t epoch = space->epoch + 1;
 	int rc;
 
@@ -31,12 +30,9 @@ static int drop_on_owner(struct tn_cache *cache, void *arg)
 		return tn_fail(-EBUSY, "space %u is being dropped already", space->index);
 	if (space->ops > 0 || __atomic_load_n(&space->held, __ATOMIC_ACQUIRE) > 0)
 		return tn_fail(-EBUSY, "space %u: loads, saves or offloads are under way; end them first", space->index);
-	if (d->store) {
-		rc = tn_store_space_drop(d->store, space->index);
-		if (rc)
-			return rc;
-		tn_store_space_info(d->store, space->index, &id, &epoch);
-	}
+	rc = d->durable ? d->durable->ops->durable->drop(d->durable, space->index, &epoch) : 0;
+	if (rc)
+		return rc;
 	__atomic_store_n(&space->epoch, epoch, __ATOMIC_RELAXED); /* what tiers answer to earlier look-ups is told by it */
 	__atomic_store_n(&space->dropping, 1, __ATOMIC_RELEASE);
 	c->waiter->space = space;

@@ -278,10 +278,10 @@ void tn_transfers_prepare(struct tn_op *op, const uint64_t *checks)
 	op->out_bytes = 0;
 	memset(op->list, 0, sizeof(op->list));
 	op->list[TN_LIST_MEMORY] = (struct tn_ring_list){.shape = op->shape, .blocks = op->n, .memory = TN_MEMORY_OF_TIER,
-							 .flat = op->offset, .align = TN_STORE_BLOCK_ALIGN, .checks = checks};
+							 .flat = op->offset, .align = TN_PLACE_ALIGN, .checks = checks};
 	if (cache->mappings[TN_MEMORY_OF_NEAR] && op->near)
 		op->list[TN_LIST_NEAR] = (struct tn_ring_list){.shape = op->shape, .blocks = op->n, .memory = TN_MEMORY_OF_NEAR, .flat = op->near,
-							     .align = TN_STORE_BLOCK_ALIGN};
+							     .align = TN_PLACE_ALIGN};
 	if (op->pool)
 		op->list[TN_LIST_PAGES] = (struct tn_ring_list){
 			.shape = op->shape,
@@ -298,7 +298,7 @@ void tn_transfers_prepare(struct tn_op *op, const uint64_t *checks)
 		op->list[TN_LIST_HEADERS] = (struct tn_ring_list){.shape = op->header_shape, .blocks = TN_HEADER_BUFFERS,
 								  .memory = TN_MEMORY_OF_HEADERS,
 								  .flat = cache->row.drives->headers->offset,
-								  .align = TN_STORE_BLOCK_ALIGN};
+								  .align = TN_PLACE_ALIGN};
 	for (unsigned k = 0; k < TN_LISTS; k++)
 		tn_ring_list_set(ring, list_of(op, k), op->list[k].shape ? &op->list[k] : NULL);
 }
@@ -603,7 +603,7 @@ bool tn_transfer_add(const struct tn_transfer *t)
 			ctx[l] = (struct tn_ioctx){entry + l, s->object_bytes, (t->to ? t->to_block * layers + t->first : entry) + l};
 	else
 		for (uint32_t l = 0; l < t->count; l++)
-			ctx[l] = (struct tn_ioctx){t->place + (uint64_t)l * (s->padded_bytes / TN_STORE_BLOCK_ALIGN), s->object_bytes,
+			ctx[l] = (struct tn_ioctx){t->place + (uint64_t)l * (s->padded_bytes / TN_PLACE_ALIGN), s->object_bytes,
 						   entry + l};
 	bytes = (uint64_t)t->count * x->object_bytes;
 	x->count += t->count;

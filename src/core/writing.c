@@ -365,7 +365,7 @@ static struct tn_transfer next_transfer(struct tn_write_item *item)
 	if (t.kind == TN_TRANSFER_OUT)
 		return t;
 	t.device = item->device;
-	t.place = item->at.data + (uint64_t)t.first * (padded / TN_STORE_BLOCK_ALIGN);
+	t.place = item->at.data + (uint64_t)t.first * (padded / TN_PLACE_ALIGN);
 	return t;
 }
 

@@ -71,7 +71,7 @@ static struct tn_space *space_of(struct tn_served *s, uint32_t number)
 	struct tn_space *space = NULL;
 
 	pthread_mutex_lock(&s->lock);
-	if (number < TN_STORE_SPACES_MAX && s->refs[number] > 0)
+	if (number < TN_SPACES_MAX && s->refs[number] > 0)
 		space = s->space[number];
 	pthread_mutex_unlock(&s->lock);
 	if (!space)
@@ -108,7 +108,7 @@ static int begin_opening(struct tn_served *s, const char *tenant)
 		return tn_fail(-EACCES, "process %d of user %u may not open spaces of tenant '%.100s'", (int)s->pid, s->uid, tenant);
 	pthread_mutex_lock(&s->lock);
 	n = s->nspaces + s->nopening;
-	may = is_whole(s) || n < TN_STORE_SPACES_MAX / TN_ATTACHED_MAX;
+	may = is_whole(s) || n < TN_SPACES_MAX / TN_ATTACHED_MAX;
 	s->nopening += may;
 	pthread_mutex_unlock(&s->lock);
 	return may ? 0 : tn_fail(-ENOSPC, "process %d of user %u has %u spaces open; close some", (int)s->pid, s->uid, n);
@@ -195,7 +195,7 @@ static int open_space(struct call *c)
 static void close_space(struct tn_served *s, uint32_t number)
 {
 	pthread_mutex_lock(&s->lock);
-	if (number < TN_STORE_SPACES_MAX && s->refs[number] > 0) {
+	if (number < TN_SPACES_MAX && s->refs[number] > 0) {
 		if (--s->refs[number] == 0) {
 			name_space(s->session, number, false);
 			tn_served_query_forget(s, number);
@@ -397,7 +397,7 @@ static struct tn_space *hold_space(struct tn_served *s, uint32_t number)
 	struct tn_space *space = NULL;
 
 	pthread_mutex_lock(&s->lock);
-	if (number < TN_STORE_SPACES_MAX && s->refs[number] > 0) {
+	if (number < TN_SPACES_MAX && s->refs[number] > 0) {
 		space = s->space[number];
 		pthread_mutex_lock(&s->cache->lock);
 		space->refs++;
@@ -415,7 +415,7 @@ static int drop_space(const struct call *c, const struct tn_wire_about *about)
 	struct tn_flush_waiter *w;
 	int rc = space ? check_writes(c->s, "tn_space_drop") : -EINVAL;
 
-	if (rc == 0 && c->s->cache->o.read_only && c->s->cache->store)
+	if (rc == 0 && c->s->cache->o.read_only && c->s->cache->row.durable)
 		rc = tn_fail(-EROFS, "tn_space_drop: the cache was opened read-only");
 	while (rc == 0 && (rc = tn_space_drop_begin(&c->s->cache->drops, space, &w)) == -EBUSY) {
 		if (tn_now_ns(&tn_clock_system) >= about->deadline_ns || is_over(c->s))
@@ -729,7 +729,7 @@ static void take_call(struct tn_served *s, uint32_t number)
 /* Once nothing of it is under way in the core. */
 static void give_back(struct tn_served *s)
 {
-	tn_served_query_forget(s, TN_STORE_SPACES_MAX);
+	tn_served_query_forget(s, TN_SPACES_MAX);
 	tn_served_slack_forget(s);
 	tn_events_destroy(s->events); /* nobody raises any more */
 	for (uint32_t i = 0; i < s->cache->matches->nleases; i++)
@@ -740,7 +740,7 @@ static void give_back(struct tn_served *s)
 	for (uint32_t i = 0; i < TN_SERVED_MEMORIES; i++)
 		if (s->memory[i].memory)
 			tn_served_forget(s, i);
-	for (uint32_t i = 0; i < TN_STORE_SPACES_MAX; i++)
+	for (uint32_t i = 0; i < TN_SPACES_MAX; i++)
 		while (s->refs[i] > 0)
 			close_space(s, i);
 }

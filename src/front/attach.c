@@ -472,7 +472,7 @@ void tn_detach(struct tn_cache *cache)
 	struct tn_attached *a = cache->attached;
 
 	tn_front_destroy(cache);
-	for (uint32_t i = 0; i < TN_STORE_SPACES_MAX; i++)
+	for (uint32_t i = 0; i < TN_SPACES_MAX; i++)
 		tn_put(cache->alloc, cache->spaces[i], sizeof(struct tn_space));
 	if (cache->region.base)
 		munmap(cache->region.base, cache->region.bytes);

@@ -174,7 +174,7 @@ void tn_cache_free(struct tn_cache *cache)
 {
 	const struct tn_alloc *a = cache->alloc;
 
-	for (uint32_t i = 0; i < TN_STORE_SPACES_MAX; i++) {
+	for (uint32_t i = 0; i < TN_SPACES_MAX; i++) {
 		if (cache->spaces[i])
 			tn_space_slack_destroy(cache->spaces[i], a);
 		tn_put(a, cache->spaces[i], sizeof(struct tn_space));

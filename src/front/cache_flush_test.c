@@ -7,7 +7,7 @@
 #include "core/core.h"
 #include "ioengine/faulty_rig.h"
 
-#define FLOOD (TN_STORE_FLUSHES_MAX + 64u)
+#define FLOOD (TN_FLUSHES_MAX + 64u)
 
 static int nothing(struct tn_cache *cache, void *arg)
 {
@@ -102,7 +102,7 @@ static void flushes_that_nobody_waits_for_do_not_pile_up(void **state)
 	for (uint32_t i = 0; i < 4; i++)
 		flood(&r, i == 3);
 	assert_int_equal(tn_owner_call(rig_core(&r), count_waiters, &n), 0);
-	assert_true(n > 0 && n <= TN_STORE_FLUSHES_MAX + 1);
+	assert_true(n > 0 && n <= TN_FLUSHES_MAX + 1);
 	goes_on(&r);
 	assert_int_equal(rig_flush(&r), 0);
 	rig_tear_down(&r);

@@ -533,7 +533,7 @@ static int check_slots(struct tn_cache *cache, void *arg)
 		assert_int_equal(tn_block_slot(cache->registry, b, TN_TIER_DEVICE), slot);
 		assert_int_not_equal(tn_tier_residency(t, b), TN_ABSENT);
 	}
-	for (uint32_t i = 0; i < TN_STORE_SPACES_MAX; i++)
+	for (uint32_t i = 0; i < TN_SPACES_MAX; i++)
 		coming += t->space_coming[i];
 	assert_int_equal(used, t->blocks);
 	assert_int_equal(t->entries, t->blocks);

@@ -11,7 +11,7 @@
 /* Spaces of a store's life: three times as many as it holds; in an emulated machine, where each takes long, a few more than it holds. */
 static uint32_t many(void)
 {
-	return rig_on_drive() ? TN_STORE_SPACES_MAX + 176 : 3000;
+	return rig_on_drive() ? TN_SPACES_MAX + 176 : 3000;
 }
 
 /* As an engine with a new hash seed at each start. */
@@ -80,7 +80,7 @@ static void sessions_with_a_new_seed_each_lose_the_oldest_only(void **state)
 
 static void the_least_recently_used_go_and_those_that_are_open_never(void **state)
 {
-	static struct rig_space held[TN_STORE_SPACES_MAX];
+	static struct rig_space held[TN_SPACES_MAX];
 	struct rig_space s;
 	struct rig r;
 	uint32_t n = 0;
@@ -89,7 +89,7 @@ static void the_least_recently_used_go_and_those_that_are_open_never(void **stat
 	rig_save(r.s, 1, 8, 0);
 	assert_int_equal(rig_flush(&r), 0);
 	/* All that there can be, half of them with a block, half of those open. */
-	for (uint64_t i = 1; i < TN_STORE_SPACES_MAX; i++) {
+	for (uint64_t i = 1; i < TN_SPACES_MAX; i++) {
 		enter(&r, i, &s);
 		rig_save(&s, 100 + i, 1, 0);
 		if (i % 2)
@@ -105,7 +105,7 @@ static void the_least_recently_used_go_and_those_that_are_open_never(void **stat
 	assert_int_equal(rig_load(r.s, 1, 8), 8);
 	for (uint32_t i = 0; i < n; i++)
 		assert_int_equal(rig_match(&held[i], 100 + 2 * i + 1, 1), 1);
-	for (uint64_t i = 1000; i < TN_STORE_SPACES_MAX; i += 2) { /* the youngest of the closed ones */
+	for (uint64_t i = 1000; i < TN_SPACES_MAX; i += 2) { /* the youngest of the closed ones */
 		assert_int_equal(open_seed(&r, i, &s), 0);
 		assert_int_equal(rig_match(&s, 100 + i, 1), 1);
 		rig_space_close(&s);
@@ -117,19 +117,19 @@ static void the_least_recently_used_go_and_those_that_are_open_never(void **stat
 
 static void when_all_are_open_there_is_no_more(void **state)
 {
-	static struct rig_space held[TN_STORE_SPACES_MAX];
+	static struct rig_space held[TN_SPACES_MAX];
 	struct rig_space more;
 	struct rig r;
 
 	rig_set_up(&r, 32u << 20, 0, 64);
-	for (uint64_t i = 1; i < TN_STORE_SPACES_MAX; i++)
+	for (uint64_t i = 1; i < TN_SPACES_MAX; i++)
 		assert_int_equal(open_seed(&r, i, &held[i]), 0);
 	assert_int_equal(open_seed(&r, 9999, &more), -ENOSPC);
 	assert_int_equal(open_seed(&r, 77, &more), 0); /* open already */
 	rig_space_close(&more);
 	rig_space_close(&held[5]);
 	assert_int_equal(open_seed(&r, 9999, &held[5]), 0);
-	for (uint64_t i = 1; i < TN_STORE_SPACES_MAX; i++)
+	for (uint64_t i = 1; i < TN_SPACES_MAX; i++)
 		rig_space_close(&held[i]);
 	rig_tear_down(&r);
 }
@@ -137,14 +137,14 @@ static void when_all_are_open_there_is_no_more(void **state)
 /* What the waits of a load showed is not learned for a space whose number, and memory, went to another meanwhile. */
 static void a_space_that_goes_takes_what_was_not_learned_of_it_yet_with_it(void **state)
 {
-	static struct rig_space held[TN_STORE_SPACES_MAX];
+	static struct rig_space held[TN_SPACES_MAX];
 	struct rig_space more;
 	struct tn_load_opts opts;
 	struct tn_load *load;
 	struct rig r;
 
 	rig_set_up(&r, 32u << 20, 0, 64);
-	for (uint64_t i = 1; i < TN_STORE_SPACES_MAX; i++)
+	for (uint64_t i = 1; i < TN_SPACES_MAX; i++)
 		assert_int_equal(open_seed(&r, i, &held[i]), 0);
 	tn_load_opts_init(&opts);
 	opts.input_tokens = 4096;
@@ -156,7 +156,7 @@ static void a_space_that_goes_takes_what_was_not_learned_of_it_yet_with_it(void 
 	rig_space_close(r.s);
 	assert_int_equal(open_seed(&r, 9999, &more), 0);
 	rig_space_close(&more);
-	for (uint64_t i = 1; i < TN_STORE_SPACES_MAX; i++)
+	for (uint64_t i = 1; i < TN_SPACES_MAX; i++)
 		rig_space_close(&held[i]);
 	enter(&r, 1, r.s);
 	rig_tear_down(&r);
@@ -256,10 +256,10 @@ static void who_keeps_tables_finds_a_space_by_its_number_and_names_it(void **sta
 	assert_true(tn_key_eq(&name, &same));
 	assert_false(tn_key_eq(&name, &another));
 	rig_space_close(&other);
-	for (uint32_t i = 0; i < TN_STORE_SPACES_MAX; i++)
+	for (uint32_t i = 0; i < TN_SPACES_MAX; i++)
 		if (i != tn_space_index(first.space) && i != tn_space_index(r.s->space))
 			assert_int_equal(tn_space_at(r.cache, i, &untouched, &none), -ENOENT);
-	assert_int_equal(tn_space_at(r.cache, TN_STORE_SPACES_MAX, &untouched, &none), -EINVAL);
+	assert_int_equal(tn_space_at(r.cache, TN_SPACES_MAX, &untouched, &none), -EINVAL);
 	assert_int_equal(tn_space_at(r.cache, 0, NULL, &none), -EINVAL);
 	assert_null(untouched);
 	rig_space_close(&first);

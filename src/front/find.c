@@ -31,7 +31,7 @@ static void link_path(const struct tn_cache *cache, uint32_t device, char path[P
 
 static bool has_links(const struct tn_cache *cache)
 {
-	return cache->store && !cache->o.read_only;
+	return cache->row.drives && !cache->o.read_only;
 }
 
 void tn_find_me(struct tn_cache *cache, const char *socket)

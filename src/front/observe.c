@@ -136,7 +136,7 @@ static int tenants_on_owner(struct tn_cache *cache, void *arg)
 {
 	const struct tenants *t = arg;
 
-	for (uint32_t i = 0; i < TN_STORE_SPACES_MAX; i++) {
+	for (uint32_t i = 0; i < TN_SPACES_MAX; i++) {
 		struct tn_space *space = cache->spaces[i];
 
 		if (space && bsearch(&space->tenant, t->key, t->n, sizeof(*t->key), tn_tenant_order))

@@ -328,7 +328,7 @@ int tn_space_describe(struct tn_cache *cache, uint32_t index, uint32_t input_tok
 	struct tn_space *space = NULL;
 
 	pthread_mutex_lock(&cache->lock);
-	for (; index < TN_STORE_SPACES_MAX && !space; index++)
+	for (; index < TN_SPACES_MAX && !space; index++)
 		space = cache->spaces[index];
 	if (space)
 		describe(space, input_tokens, out);

@@ -52,10 +52,10 @@ static int put_strings(struct tn_wire_space *w, const struct tn_identity *id)
 static int take_space(struct tn_cache *cache, const struct tn_wire_space_told *told, const struct tn_shard *shard,
 		      const struct tn_geometry *g, struct tn_space **out)
 {
-	struct tn_space *space = told->number < TN_STORE_SPACES_MAX ? cache->spaces[told->number] : NULL;
+	struct tn_space *space = told->number < TN_SPACES_MAX ? cache->spaces[told->number] : NULL;
 	int rc;
 
-	if (told->number >= TN_STORE_SPACES_MAX)
+	if (told->number >= TN_SPACES_MAX)
 		return tn_fail(-EPROTO, "tn_space_open: the owner says space %u", told->number);
 	if (!space)
 		space = cache->spaces[told->number] = tn_get(cache->alloc, sizeof(*space));

@@ -618,7 +618,7 @@ static void find_stores(struct tn_server *server)
 {
 	const struct tn_cache *cache = server->cache;
 
-	for (uint32_t i = 0; cache->store && i < cache->ndevices; i++)
+	for (uint32_t i = 0; i < cache->ndevices; i++)
 		if (tn_find_has_file(cache, i))
 			tn_find_store(cache, i, server->store[server->nstores++], TN_WIRE_PATH);
 }

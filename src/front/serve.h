@@ -66,8 +66,8 @@ struct tn_served {
 	uint32_t turn[TN_WIRE_CALLS];  /* by call: the last one that was taken */
 	unsigned char *asked; /* the call that is answered: a copy */
 	pthread_mutex_t lock; /* of what follows */
-	struct tn_space *space[TN_STORE_SPACES_MAX]; /* by number, which is the space's */
-	uint32_t refs[TN_STORE_SPACES_MAX];
+	struct tn_space *space[TN_SPACES_MAX]; /* by number, which is the space's */
+	uint32_t refs[TN_SPACES_MAX];
 	struct tn_holder holder; /* its thread's */
 	uint64_t *pins; /* by lease */
 	struct tn_served_query *queries; /* by the cache's place of the query; its thread's, as what follows up to the memories */
@@ -125,7 +125,7 @@ int tn_served_query(struct tn_served *s, struct tn_space *const *spaces, const s
 		    uint64_t *query);
 int tn_served_query_poll(struct tn_served *s, uint64_t query, struct tn_wire_match_told *told);
 int tn_served_query_cancel(struct tn_served *s, uint64_t query);
-/* Cancels those about a space that the session closes; TN_STORE_SPACES_MAX: all. */
+/* Cancels those about a space that the session closes; TN_SPACES_MAX: all. */
 void tn_served_query_forget(struct tn_served *s, uint32_t space);
 
 /* ---- served_events.c: what arrives in the session's spaces, and leaves. The session's thread. -------------------- */

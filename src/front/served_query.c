@@ -66,7 +66,7 @@ static bool is_about(const struct tn_served_query *q, uint32_t space)
 	for (uint32_t i = 0; i < q->nspaces; i++)
 		if (q->space[i] == space)
 			return true;
-	return space == TN_STORE_SPACES_MAX;
+	return space == TN_SPACES_MAX;
 }
 
 void tn_served_query_forget(struct tn_served *s, uint32_t space)

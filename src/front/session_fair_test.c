@@ -12,7 +12,7 @@
 #define MAX_OPS 32u
 #define LEASES (4 * MAX_OPS)
 #define TENANT "some" /* and the token of who may see it */
-#define SPACES (TN_STORE_SPACES_MAX / TN_ATTACHED_MAX) /* of a process that may see some tenants only */
+#define SPACES (TN_SPACES_MAX / TN_ATTACHED_MAX) /* of a process that may see some tenants only */
 #define AT_ONCE (TN_WIRE_CALLS - 1)
 
 /* Of the library. While it fails, a session has no thread. */
@@ -255,7 +255,7 @@ static struct rig_space_opts seed_of(uint64_t seed)
 }
 
 /* All numbers of spaces are taken, and the one space that nobody has open has a block under a lease, so it does not go. */
-static uint64_t take_all_numbers(struct rig *r, struct rig_space held[TN_STORE_SPACES_MAX])
+static uint64_t take_all_numbers(struct rig *r, struct rig_space held[TN_SPACES_MAX])
 {
 	struct rig_space_opts o = {.seed = 1};
 	struct rig_space closed;
@@ -265,7 +265,7 @@ static uint64_t take_all_numbers(struct rig *r, struct rig_space held[TN_STORE_S
 	rig_save(&closed, 1, 1, 0);
 	pin = rig_pin(&closed, 1, 1);
 	rig_space_close(&closed);
-	for (uint64_t i = 2; i < TN_STORE_SPACES_MAX; i++) {
+	for (uint64_t i = 2; i < TN_SPACES_MAX; i++) {
 		o = seed_of(i);
 		assert_int_equal(rig_space_open(r, &o, &held[i]), 0);
 	}
@@ -274,7 +274,7 @@ static uint64_t take_all_numbers(struct rig *r, struct rig_space held[TN_STORE_S
 
 static void a_process_ends_and_another_one_begins_while_a_space_waits_to_be_opened(void **state)
 {
-	static struct rig_space held[TN_STORE_SPACES_MAX];
+	static struct rig_space held[TN_SPACES_MAX];
 	struct opener o = {0};
 	struct rig r, mine, other;
 	uint64_t pin;
@@ -301,7 +301,7 @@ static void a_process_ends_and_another_one_begins_while_a_space_waits_to_be_open
 	o.r = &r;
 	open_in_thread(&o);
 	assert_int_equal(o.rc, 0);
-	for (uint64_t i = 2; i < TN_STORE_SPACES_MAX; i++)
+	for (uint64_t i = 2; i < TN_SPACES_MAX; i++)
 		rig_space_close(&held[i]);
 	rig_tear_down(&r);
 }

@@ -347,7 +347,7 @@ static void pages_are_not_given_back_on_a_guess(void **state)
 /* Once the owner has answered that a space is closed, its number is the next one's: also before the call that closed it returns. */
 static void a_number_that_another_space_has_got_meanwhile_is_that_spaces(void **state)
 {
-	static struct rig_space held[TN_STORE_SPACES_MAX];
+	static struct rig_space held[TN_SPACES_MAX];
 	struct rig_space_opts o = {.no_pool = true};
 	struct rig_space closed;
 	struct rig r, mine;
@@ -358,7 +358,7 @@ static void a_number_that_another_space_has_got_meanwhile_is_that_spaces(void **
 	o.seed = 1;
 	assert_int_equal(rig_space_open(&mine, &o, &closed), 0);
 	number = closed.space->index;
-	for (uint64_t i = 2; i < TN_STORE_SPACES_MAX; i++) { /* that one alone can make way */
+	for (uint64_t i = 2; i < TN_SPACES_MAX; i++) { /* that one alone can make way */
 		o.seed = i;
 		assert_int_equal(rig_space_open(&r, &o, &held[i]), 0);
 	}
@@ -370,7 +370,7 @@ static void a_number_that_another_space_has_got_meanwhile_is_that_spaces(void **
 	assert_int_equal(at.opened.space->refs, 1);
 	rig_space_close(&at.opened);
 	detach(&mine);
-	for (uint64_t i = 2; i < TN_STORE_SPACES_MAX; i++)
+	for (uint64_t i = 2; i < TN_SPACES_MAX; i++)
 		rig_space_close(&held[i]);
 	rig_tear_down(&r);
 }

@@ -202,12 +202,12 @@ static int take_number(struct tn_cache *cache, struct tn_space *space)
 {
 	uint32_t i = 0;
 
-	if (cache->store)
-		return tn_store_space(cache->store, &space->id, &space->index);
-	while (i < TN_STORE_SPACES_MAX && cache->spaces[i])
+	if (cache->row.durable)
+		return cache->row.durable->ops->durable->number(cache->row.durable, &space->id, &space->index);
+	while (i < TN_SPACES_MAX && cache->spaces[i])
 		i++;
 	space->index = (uint16_t)i;
-	return i < TN_STORE_SPACES_MAX ? 0 : -ENOSPC;
+	return i < TN_SPACES_MAX ? 0 : -ENOSPC;
 }
 
 /* What was there beyond a smaller capacity than last time. */
@@ -241,7 +241,7 @@ static int open_on_owner(struct tn_cache *cache, void *arg)
 {
 	struct tn_space *space = arg;
 	const struct tn_shape *s = &space->shape;
-	struct tn_key id;
+	struct tn_tier_space known;
 	int rc;
 
 	for (unsigned i = 0; i < TN_TIERS_MAX; i++)
@@ -257,8 +257,8 @@ static int open_on_owner(struct tn_cache *cache, void *arg)
 	}
 	if (rc)
 		return rc;
-	if (cache->store)
-		tn_store_space_info(cache->store, space->index, &id, &space->epoch);
+	if (cache->row.durable && cache->row.durable->ops->durable->space(cache->row.durable, space->index, &known) == 0)
+		space->epoch = known.epoch;
 	rc = announce(cache, space);
 	rc = rc ? rc : tn_shares_join(&cache->blocks.shares, cache->row.durable, space->index, &space->family, space->rank);
 	if (rc)
@@ -270,7 +270,7 @@ static int open_on_owner(struct tn_cache *cache, void *arg)
 
 static struct tn_space *find_open(struct tn_cache *cache, const struct tn_key *id)
 {
-	for (uint32_t i = 0; i < TN_STORE_SPACES_MAX; i++)
+	for (uint32_t i = 0; i < TN_SPACES_MAX; i++)
 		if (cache->spaces[i] && tn_key_eq(&cache->spaces[i]->id, id))
 			return cache->spaces[i];
 	return NULL;
@@ -432,7 +432,7 @@ int tn_space_open_unless(struct tn_cache *cache, const struct tn_identity *ident
 	/* Blocks of spaces that nobody has open go; the owner gets them out within some steps, unless leases hold them. */
 	for (uint32_t naps = 0; (rc = enter_space(cache, &f.id, &fresh, &a.quota, quota != NULL, out)) == -EAGAIN; naps++) {
 		if (gives_up(arg, naps)) {
-			rc = tn_fail(-ENOSPC, "%u spaces are known, and leases hold blocks of all that are not open", TN_STORE_SPACES_MAX);
+			rc = tn_fail(-ENOSPC, "%u spaces are known, and leases hold blocks of all that are not open", TN_SPACES_MAX);
 			break;
 		}
 		nanosleep(&nap, NULL);
@@ -464,8 +464,8 @@ int tn_space_at(struct tn_cache *cache, uint32_t index, struct tn_space **out, s
 		return tn_fail(-EINVAL, "tn_space_at: no cache, or nowhere to return the space");
 	if (tn_check_process(cache))
 		return -ECHILD;
-	if (cache->attached || index >= TN_STORE_SPACES_MAX)
-		return tn_fail(-EINVAL, "tn_space_at: number %u, of %u of a cache's owner", index, TN_STORE_SPACES_MAX);
+	if (cache->attached || index >= TN_SPACES_MAX)
+		return tn_fail(-EINVAL, "tn_space_at: number %u, of %u of a cache's owner", index, TN_SPACES_MAX);
 	pthread_mutex_lock(&cache->lock);
 	space = cache->spaces[index];
 	if (space && space->refs > 0) {
@@ -495,7 +495,7 @@ int tn_space_drop(struct tn_space *space, uint64_t deadline_ns)
 		return -ECHILD;
 	if (space->cache->attached)
 		return tn_remote_space_drop(space, deadline_ns);
-	if (space->cache->o.read_only && space->cache->store)
+	if (space->cache->o.read_only && space->cache->row.durable)
 		return tn_fail(-EROFS, "tn_space_drop: the cache was opened read-only");
 	/* Background offloads and prefetches end by themselves. */
 	while ((rc = tn_space_drop_begin(&space->cache->drops, space, &w)) == -EBUSY && tn_now_ns(&space->cache->clock) < deadline_ns)

@@ -148,7 +148,7 @@ static void judge_objects(struct walk *w, const struct block *b, const struct tn
 		w->verify->bytes += h->object_bytes[i];
 		if (tn_checksum(data + at, h->object_bytes[i]) != h->object_checksum[i] && bad++ == 0)
 			first = i;
-		at = tn_round_up(at + h->object_bytes[i], TN_STORE_BLOCK_ALIGN);
+		at = tn_round_up(at + h->object_bytes[i], TN_PLACE_ALIGN);
 		at = at < bytes ? at : bytes;
 	}
 	if (bad == 0)

@@ -146,8 +146,8 @@ int tn_disk_plan_sizes(const struct tn_store_opts *o, struct tn_disk_super *sb)
 	count = count ? count : 1;
 	pages = (slots + count - 1) / count;
 	/* Not more slots than fit with the smallest slot and header. */
-	if (pages > segment / (TN_STORE_HEADER_BYTES + TN_STORE_BLOCK_ALIGN))
-		pages = segment / (TN_STORE_HEADER_BYTES + TN_STORE_BLOCK_ALIGN);
+	if (pages > segment / (TN_STORE_HEADER_BYTES + TN_PLACE_ALIGN))
+		pages = segment / (TN_STORE_HEADER_BYTES + TN_PLACE_ALIGN);
 	pages = (pages + TN_DISK_RECORDS - 1) / TN_DISK_RECORDS;
 	if (count * pages > SLOT_PAGES_MAX / o->ndirs || (uint64_t)o->ndirs << tn_disk_slot_bits(count * pages) > 1ull << 32)
 		return tn_fail(-EINVAL,
@@ -206,8 +206,8 @@ int tn_disk_spaces_check(const void *bytes, size_t len, const uint64_t store_uui
 
 	if (rc)
 		return rc;
-	if (t->count > TN_STORE_SPACES_MAX)
-		return tn_fail(-EBADMSG, "space table: %u entries, at most %u", t->count, TN_STORE_SPACES_MAX);
+	if (t->count > TN_SPACES_MAX)
+		return tn_fail(-EBADMSG, "space table: %u entries, at most %u", t->count, TN_SPACES_MAX);
 	if (t->generation == 0 || t->generation >= TN_DISK_LIMIT)
 		return tn_fail(-EBADMSG, "space table: impossible generation");
 	for (uint32_t i = 0; i < t->count; i++)
@@ -305,7 +305,7 @@ void tn_store_header_encode(const struct tn_store_header *h, const uint64_t stor
 	struct tn_disk_block *b = page;
 	unsigned char *tables = (unsigned char *)page + sizeof(*b);
 
-	assert(h->nobjects > 0 && h->nobjects <= TN_STORE_OBJECTS_MAX);
+	assert(h->nobjects > 0 && h->nobjects <= TN_OBJECTS_MAX);
 	memset(page, 0, bytes);
 	memcpy(b->device_uuid, store_uuid, sizeof(b->device_uuid));
 	b->slot = slot;
@@ -341,7 +341,7 @@ int tn_store_header_decode(const void *page, size_t len, const uint64_t store_uu
 	rc = check_owned(b, len, TN_DISK_MAGIC_BLOCK, b->header_bytes, b->device_uuid, store_uuid, "block header");
 	if (rc)
 		return rc;
-	if (b->nobjects == 0 || b->nobjects > TN_STORE_OBJECTS_MAX || b->header_bytes != tn_store_header_size(b->nobjects))
+	if (b->nobjects == 0 || b->nobjects > TN_OBJECTS_MAX || b->header_bytes != tn_store_header_size(b->nobjects))
 		return tn_fail(-EBADMSG, "block header of slot %u: %u objects in %u bytes", slot, b->nobjects,
 			       b->header_bytes);
 	if (b->sequence >= TN_DISK_LIMIT)

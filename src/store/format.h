@@ -102,7 +102,7 @@ struct tn_disk_spaces {
 	uint64_t generation;
 	uint32_t count; /* entries in use: 0 .. count - 1 */
 	uint32_t zero[1013];
-	struct tn_disk_space space[TN_STORE_SPACES_MAX];
+	struct tn_disk_space space[TN_SPACES_MAX];
 };
 static_assert(sizeof(struct tn_disk_spaces) == TN_DISK_PAGE + 32768, "format");
 static_assert(offsetof(struct tn_disk_spaces, space) == TN_DISK_PAGE, "format");

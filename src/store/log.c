@@ -329,7 +329,7 @@ static bool flushes_wait(const struct tn_store_device *d)
 
 	if (d->flush_waiting && (spaces_blocked(d) || d->log.full))
 		return true;
-	for (uint32_t i = 0; i < TN_STORE_FLUSHES_MAX && s->flushes > 0; i++) {
+	for (uint32_t i = 0; i < TN_FLUSHES_MAX && s->flushes > 0; i++) {
 		uint64_t ticket = s->flush[i].wait[d->index].ticket;
 
 		if (s->flush[i].done && ticket > d->durable.reached.sequence && ticket <= d->log.next.sequence)
@@ -452,8 +452,8 @@ void tn_store_flush(struct tn_store *s, void (*done)(void *arg, int status), voi
 {
 	struct tn_store_flush *f = s->flush;
 
-	if (s->flushes == TN_STORE_FLUSHES_MAX) {
-		done(arg, tn_fail(-EAGAIN, "%u flushes under way: wait for one to end", TN_STORE_FLUSHES_MAX));
+	if (s->flushes == TN_FLUSHES_MAX) {
+		done(arg, tn_fail(-EAGAIN, "%u flushes under way: wait for one to end", TN_FLUSHES_MAX));
 		return;
 	}
 	while (f->done)

@@ -121,7 +121,7 @@ static uint64_t proves(struct tn_store_device *d, uint32_t segment, uint64_t at,
 	    tn_store_header_decode(page, bytes < HEADER_MAX ? bytes : HEADER_MAX, d->super.device_uuid, b->slot, &h))
 		return 0;
 	for (uint32_t i = 0; i < h.nobjects; i++)
-		total += tn_round_up(h.object_bytes[i], TN_STORE_BLOCK_ALIGN);
+		total += tn_round_up(h.object_bytes[i], TN_PLACE_ALIGN);
 	if (at != TN_DISK_PAGE + (uint64_t)tn_store_index_of(s, (uint32_t)local) * b->header_bytes || total == 0 ||
 	    total > s->segment_bytes || tn_store_shape_get(s, total, b->header_bytes, shape) ||
 	    tn_store_index_of(s, (uint32_t)local) >= s->shape[*shape].slot_count)

@@ -20,7 +20,7 @@
 
 int tn_store_shape_get(struct tn_store *s, uint64_t slot_bytes, uint32_t header_bytes, uint32_t *shape)
 {
-	uint64_t align = slot_bytes >= LARGE_SLOT_BYTES ? LARGE_SLOT_ALIGN : TN_STORE_BLOCK_ALIGN, n, unused;
+	uint64_t align = slot_bytes >= LARGE_SLOT_BYTES ? LARGE_SLOT_ALIGN : TN_PLACE_ALIGN, n, unused;
 	struct tn_store_shape *sh;
 
 	slot_bytes = tn_round_up(slot_bytes, align);
@@ -63,22 +63,22 @@ int tn_store_shape_get(struct tn_store *s, uint64_t slot_bytes, uint32_t header_
 bool tn_store_shape_of(struct tn_store *s, const struct tn_disk_shape *is, uint32_t *shape)
 {
 	return is->slot_bytes > 0 && is->slot_bytes <= s->segment_bytes && is->header_bytes > 0 &&
-	       is->header_bytes % TN_DISK_PAGE == 0 && is->header_bytes <= tn_store_header_size(TN_STORE_OBJECTS_MAX) &&
+	       is->header_bytes % TN_DISK_PAGE == 0 && is->header_bytes <= tn_store_header_size(TN_OBJECTS_MAX) &&
 	       tn_store_shape_get(s, is->slot_bytes, is->header_bytes, shape) == 0 &&
 	       s->shape[*shape].slot_bytes == is->slot_bytes && s->shape[*shape].slot_count == is->slot_count;
 }
 
 static uint64_t padded(uint32_t bytes)
 {
-	return tn_round_up(bytes, TN_STORE_BLOCK_ALIGN);
+	return tn_round_up(bytes, TN_PLACE_ALIGN);
 }
 
 int tn_store_class(struct tn_store *s, uint32_t nobjects, const uint32_t *object_bytes, uint32_t *cls)
 {
 	uint64_t total = 0;
 
-	if (nobjects == 0 || nobjects > TN_STORE_OBJECTS_MAX)
-		return tn_fail(-EINVAL, "%u objects a block: must be 1..%u", nobjects, TN_STORE_OBJECTS_MAX);
+	if (nobjects == 0 || nobjects > TN_OBJECTS_MAX)
+		return tn_fail(-EINVAL, "%u objects a block: must be 1..%u", nobjects, TN_OBJECTS_MAX);
 	for (uint32_t i = 0; i < nobjects; i++) {
 		if (object_bytes[i] == 0)
 			return tn_fail(-EINVAL, "object %u has no bytes", i);
@@ -94,7 +94,7 @@ uint64_t tn_store_bytes_for(uint64_t blocks, uint32_t ndirs, uint32_t nobjects, 
 
 	for (uint32_t i = 0; i < nobjects; i++)
 		slot += padded(object_bytes[i]);
-	slot = tn_round_up(slot, slot >= LARGE_SLOT_BYTES ? LARGE_SLOT_ALIGN : TN_STORE_BLOCK_ALIGN);
+	slot = tn_round_up(slot, slot >= LARGE_SLOT_BYTES ? LARGE_SLOT_ALIGN : TN_PLACE_ALIGN);
 	slot += tn_store_header_size(nobjects);
 	/* Freed slots wait for their records, and some segments may belong to another class in part. */
 	reserve = blocks / 16 + 64 * (uint64_t)ndirs;

@@ -90,7 +90,7 @@ void tn_store_spaces_load(struct tn_store *s)
 		return;
 	}
 	memcpy(s->spaces.store_uuid, s->dev[0].super.store_uuid, sizeof(s->spaces.store_uuid));
-	for (uint32_t i = 0; i < TN_STORE_SPACES_MAX; i++)
+	for (uint32_t i = 0; i < TN_SPACES_MAX; i++)
 		s->spaces_floor[i] = s->spaces.space[i].min_sequence;
 	s->spaces.generation = s->spaces.generation > claimed ? s->spaces.generation : claimed + 1;
 	tn_log(s->log, TN_LOG_WARN, "%s: the newest space table is lost: adding what is newer in block headers", s->dev[0].path);
@@ -139,7 +139,7 @@ bool tn_store_spaces_adopt(struct tn_store *s, const struct tn_store_header *h)
 	uint16_t i = h->entry.space;
 	const struct tn_disk_space *sp;
 
-	if (i >= TN_STORE_SPACES_MAX || tn_key_is_zero(&h->space_id))
+	if (i >= TN_SPACES_MAX || tn_key_is_zero(&h->space_id))
 		return false;
 	if (s->spaces_doubted)
 		learn(s, h);
@@ -163,8 +163,8 @@ int tn_store_space(struct tn_store *s, const struct tn_key *space_id, uint16_t *
 		if (tn_key_is_zero(&t->space[k].id))
 			i = k;
 	}
-	if (i == TN_STORE_SPACES_MAX)
-		return tn_fail(-ENOSPC, "%u spaces in one store: no more", TN_STORE_SPACES_MAX);
+	if (i == TN_SPACES_MAX)
+		return tn_fail(-ENOSPC, "%u spaces in one store: no more", TN_SPACES_MAX);
 	if (i == t->count) {
 		t->space[i].epoch = 1;
 		t->count++;

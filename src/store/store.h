@@ -27,9 +27,9 @@
 #include "io/io.h"
 
 #define TN_STORE_HEADER_BYTES 4096u /* granularity of block headers */
-#define TN_STORE_BLOCK_ALIGN 4096u  /* smallest slot and object alignment on disk */
-#define TN_STORE_OBJECTS_MAX 4096u  /* objects (layers) per block */
-#define TN_STORE_SPACES_MAX 1024u
+#define TN_PLACE_ALIGN 4096u  /* smallest slot and object alignment on disk */
+#define TN_OBJECTS_MAX 4096u  /* objects (layers) per block */
+#define TN_SPACES_MAX 1024u
 
 typedef uint32_t tn_slot; /* global slot number; TN_SLOT_NONE: none */
 #define TN_SLOT_NONE UINT32_MAX
@@ -156,7 +156,7 @@ struct tn_secret tn_store_secret(const struct tn_store *store);
 
 /*
  * Index of the space with this fingerprint. A new one is durable before the first block in it is; nothing
- * is waited for. -ENOSPC (TN_STORE_SPACES_MAX), -EINVAL (zero).
+ * is waited for. -ENOSPC (TN_SPACES_MAX), -EINVAL (zero).
  */
 int tn_store_space(struct tn_store *store, const struct tn_key *space_id, uint16_t *space);
 /* Its fingerprint and epoch; -ENOENT. */
@@ -270,11 +270,11 @@ void tn_store_touch(struct tn_store *store, tn_slot slot, uint32_t recency);
 
 /* ---- durability and background work ----------------------------------------------------------- */
 
-#define TN_STORE_FLUSHES_MAX 256u
+#define TN_FLUSHES_MAX 256u
 
 /*
  * Make all publishes and removes so far durable: the log, fdatasync, the mark, fdatasync. done(arg, status) once,
- * perhaps before this returns; several may be under way (they share the syncs), at most TN_STORE_FLUSHES_MAX (-EAGAIN). A device that
+ * perhaps before this returns; several may be under way (they share the syncs), at most TN_FLUSHES_MAX (-EAGAIN). A device that
  * fails ends the flush with its error; records that it has not taken are tried again. After a failed *sync* blocks
  * whose data it covered are lost: cb.evict is called for each in the next step, and flushes fail until then.
  */

@@ -359,7 +359,7 @@ struct tn_store {
 	uint32_t nshapes;
 	uint32_t most_slots; /* per segment, of all shapes */
 	bool spaces_doubted; /* no copy may be the newest: block headers add what is newer */
-	uint64_t spaces_floor[TN_STORE_SPACES_MAX]; /* then, minimum sequences of the newest valid copy */
+	uint64_t spaces_floor[TN_SPACES_MAX]; /* then, minimum sequences of the newest valid copy */
 	struct tn_list queued; /* requests that the engine did not take, and syncs that wait for another sync */
 	bool stalled; /* the engine took no more */
 	uint32_t inflight;
@@ -371,7 +371,7 @@ struct tn_store {
 	uint64_t index_bytes;
 	struct tn_store_device device[TN_DEVICES_MAX];
 	struct tn_store_shape shape[TN_STORE_SHAPES_MAX];
-	struct tn_store_flush flush[TN_STORE_FLUSHES_MAX];
+	struct tn_store_flush flush[TN_FLUSHES_MAX];
 	struct tn_disk_spaces spaces;
 };
 

@@ -352,7 +352,7 @@ static uint64_t object_offset(const uint32_t *bytes, uint32_t i)
 	uint64_t at = 0;
 
 	for (uint32_t k = 0; k < i; k++)
-		at += tn_round_up(bytes[k], TN_STORE_BLOCK_ALIGN);
+		at += tn_round_up(bytes[k], TN_PLACE_ALIGN);
 	return at;
 }
 
@@ -447,7 +447,7 @@ int rig_read(struct rig *r, uint64_t n)
 		}
 		rig_content(&b->entry.key, b->entry.sequence, i, want, h.object_bytes[i]);
 		assert_memory_equal(data + at, want, h.object_bytes[i]);
-		at += tn_round_up(h.object_bytes[i], TN_STORE_BLOCK_ALIGN);
+		at += tn_round_up(h.object_bytes[i], TN_PLACE_ALIGN);
 	}
 	free(page);
 	free(data);

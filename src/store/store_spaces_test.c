@@ -95,7 +95,7 @@ static void a_full_table_takes_another_when_one_is_given_back(void **state)
 	uint16_t space;
 
 	assert_int_equal(rig_open(r), 0);
-	for (uint64_t n = 1; n < TN_STORE_SPACES_MAX; n++) {
+	for (uint64_t n = 1; n < TN_SPACES_MAX; n++) {
 		id = id_of(n);
 		assert_int_equal(tn_store_space(r->store, &id, &space), 0);
 	}

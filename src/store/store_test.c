@@ -120,14 +120,14 @@ static void the_log_wraps_around_many_times(void **state)
 
 static void a_header_round_trips_and_any_changed_byte_is_found(void **state)
 {
-	static const uint32_t counts[] = {1, 2, 330, 331, 700, TN_STORE_OBJECTS_MAX};
+	static const uint32_t counts[] = {1, 2, 330, 331, 700, TN_OBJECTS_MAX};
 	uint64_t uuid[2] = {5, 6}, other[2] = {5, 7};
-	uint64_t *sums = calloc(TN_STORE_OBJECTS_MAX, sizeof(*sums));
-	uint32_t *lens = calloc(TN_STORE_OBJECTS_MAX, sizeof(*lens));
+	uint64_t *sums = calloc(TN_OBJECTS_MAX, sizeof(*sums));
+	uint32_t *lens = calloc(TN_OBJECTS_MAX, sizeof(*lens));
 	unsigned char *page = aligned_alloc(4096, 65536);
 	struct tn_store_header h, back;
 
-	for (uint32_t i = 0; i < TN_STORE_OBJECTS_MAX; i++) {
+	for (uint32_t i = 0; i < TN_OBJECTS_MAX; i++) {
 		sums[i] = i * 0x123456789abcull;
 		lens[i] = i + 1;
 	}

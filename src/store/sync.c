@@ -45,7 +45,7 @@ void tn_store_waits_settle(struct tn_store_device *d, int status)
 	struct tn_store *s = d->store;
 
 	d->flush_waiting = false;
-	for (uint32_t i = 0; i < TN_STORE_FLUSHES_MAX && s->flushes > 0; i++) {
+	for (uint32_t i = 0; i < TN_FLUSHES_MAX && s->flushes > 0; i++) {
 		struct tn_store_flush *f = &s->flush[i];
 		struct tn_store_wait *w = &f->wait[d->index];
 

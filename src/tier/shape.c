@@ -34,9 +34,9 @@ int tn_shape_init(const struct tn_geometry *g, struct tn_shape *shape)
 	if (iovs > TN_OBJECT_IOVS_MAX)
 		return tn_fail(-EINVAL, "%u pages x %u planes an object: at most %u pieces; use fewer pages a block",
 			       g->pages_per_block, g->nplanes, TN_OBJECT_IOVS_MAX);
-	if (g->layers > TN_STORE_OBJECTS_MAX)
-		return tn_fail(-EINVAL, "%u layers: at most %u", g->layers, TN_STORE_OBJECTS_MAX);
-	padded = (bytes + TN_STORE_BLOCK_ALIGN - 1) / TN_STORE_BLOCK_ALIGN * TN_STORE_BLOCK_ALIGN;
+	if (g->layers > TN_OBJECTS_MAX)
+		return tn_fail(-EINVAL, "%u layers: at most %u", g->layers, TN_OBJECTS_MAX);
+	padded = (bytes + TN_PLACE_ALIGN - 1) / TN_PLACE_ALIGN * TN_PLACE_ALIGN;
 	k = TN_CHUNK_BYTES / padded;
 	if (k * iovs > TN_OBJECT_IOVS_MAX)
 		k = TN_OBJECT_IOVS_MAX / iovs;

@@ -26,6 +26,7 @@
 #define TN_PLACES_AT_ONCE 256u
 
 struct tn_drive_ops;
+struct tn_durable_ops;
 struct tn_header_buffers;
 struct tn_queues;
 struct tn_tier_base;
@@ -123,7 +124,8 @@ struct tn_tier_ops {
 	uint32_t abi;
 	const char *name;
 	struct tn_tier_traits traits;
-	const struct tn_drive_ops *drives; /* TN_REACH_DEVICE: drives.h */
+	const struct tn_drive_ops *drives;   /* TN_REACH_DEVICE: drives.h */
+	const struct tn_durable_ops *durable; /* durable: durable.h */
 	/* What blocks of this shape are to the tier: a class, or TN_CLASS_NONE and an error: they are not held here. */
 	int (*space)(struct tn_tier_base *t, const struct tn_shape *shape, uint32_t *cls);
 	/* Keyed tiers: asks which blocks are there. */
@@ -200,8 +202,8 @@ struct tn_tier_base {
 	uint32_t ranks;		  /* shares of a block, if all ranks have theirs; 0: one */
 	uint64_t blocks;	  /* that lie here */
 	uint64_t evicted;
-	uint64_t space_blocks[TN_STORE_SPACES_MAX];
-	uint64_t space_coming[TN_STORE_SPACES_MAX]; /* places that are being filled */
+	uint64_t space_blocks[TN_SPACES_MAX];
+	uint64_t space_coming[TN_SPACES_MAX]; /* places that are being filled */
 };
 
 /* ---- what all tiers have in common: tier.c, and leave.c below the tiers ----------------------------------------- */

@@ -24,7 +24,7 @@ static void decode_block(const unsigned char *page, size_t len)
 
 	if (tn_store_header_decode(page, len, uuid, 7, &h))
 		return;
-	assert(h.nobjects >= 1 && h.nobjects <= TN_STORE_OBJECTS_MAX);
+	assert(h.nobjects >= 1 && h.nobjects <= TN_OBJECTS_MAX);
 	assert((const unsigned char *)(h.object_bytes + h.nobjects) <= page + len);
 	assert((const unsigned char *)(h.object_checksum + h.nobjects) <= page + len);
 	/* What was decoded encodes and decodes to the same. */

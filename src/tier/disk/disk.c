@@ -304,6 +304,7 @@ static const struct tn_tier_ops ops = {
 	.name = "disk",
 	.traits = {.reach = TN_REACH_DEVICE, .durable = true, .saves = true, .offloads = true},
 	.drives = &tn_disk_drive_ops,
+	.durable = &tn_disk_durable_ops,
 	.space = space,
 	.place = place,
 	.release = release,

@@ -45,5 +45,6 @@ int tn_disk_tier_create(const struct tn_disk_opts *opts, struct tn_tier_base **o
 bool tn_disk_tier_vacate(struct tn_tier_base *t, tn_slot first, uint32_t n);
 
 extern const struct tn_drive_ops tn_disk_drive_ops;
+extern const struct tn_durable_ops tn_disk_durable_ops;
 
 #endif

@@ -11,7 +11,7 @@ static void locate(const struct tn_tier_base *t, uint32_t place, struct tn_drive
 
 	tn_store_locate(tn_disk_at(t)->store, place, &where);
 	at->device = where.device;
-	at->data = tn_ioctx_disk(where.device, where.data_offset / TN_STORE_BLOCK_ALIGN);
+	at->data = tn_ioctx_disk(where.device, where.data_offset / TN_PLACE_ALIGN);
 	at->header = tn_ioctx_disk(where.device, where.header_offset / TN_STORE_HEADER_BYTES);
 }
 

@@ -29,7 +29,7 @@ struct tn_headers {
 	bool writes[TN_HEADER_BUFFERS];
 	uint32_t free[TN_HEADER_BUFFERS], nfree;
 	uint32_t taken[2]; /* for reads, for writes */
-	uint32_t *lengths; /* TN_STORE_OBJECTS_MAX equal object lengths, for encode */
+	uint32_t *lengths; /* TN_OBJECTS_MAX equal object lengths, for encode */
 	uint64_t hits, reads;
 };
 
@@ -46,13 +46,13 @@ int tn_headers_create(const struct tn_headers_opts *opts, struct tn_headers **ou
 		return tn_fail(-ENOMEM, "headers: no memory");
 	h->o = *opts;
 	/* More than 2 MiB together, so that they come page-aligned, as direct I/O wants it. */
-	h->page_bytes = tn_store_header_size(TN_STORE_OBJECTS_MAX);
+	h->page_bytes = tn_store_header_size(TN_OBJECTS_MAX);
 	h->ring_words = opts->cache_bytes / sizeof(uint64_t) * 15 / 16;
 	for (h->index_size = 64; h->index_size * 32 <= h->ring_words; h->index_size *= 2)
 		;
 	h->ring = tn_get(opts->alloc, tn_array_bytes(h->ring_words, sizeof(uint64_t)));
 	h->index = tn_get(opts->alloc, tn_array_bytes(h->index_size, sizeof(uint64_t)));
-	h->lengths = tn_get(opts->alloc, TN_STORE_OBJECTS_MAX * sizeof(uint32_t));
+	h->lengths = tn_get(opts->alloc, TN_OBJECTS_MAX * sizeof(uint32_t));
 	h->pages = tn_get(opts->alloc, pages_bytes(h));
 	if (!h->ring || !h->index || !h->lengths || !h->pages) {
 		tn_headers_destroy(h);
@@ -80,7 +80,7 @@ void tn_headers_destroy(struct tn_headers *h)
 		return;
 	a = h->o.alloc;
 	tn_put(a, h->pages, pages_bytes(h));
-	tn_put(a, h->lengths, TN_STORE_OBJECTS_MAX * sizeof(uint32_t));
+	tn_put(a, h->lengths, TN_OBJECTS_MAX * sizeof(uint32_t));
 	tn_put(a, h->index, tn_array_bytes(h->index_size, sizeof(uint64_t)));
 	tn_put(a, h->ring, tn_array_bytes(h->ring_words, sizeof(uint64_t)));
 	tn_put(a, h, sizeof(*h));
@@ -212,7 +212,7 @@ void tn_headers_encode(struct tn_headers *h, uint32_t buffer, const struct tn_he
 	uint64_t uuid[2];
 
 	if (h->lengths[0] != p->shape->object_bytes || h->lengths[p->shape->layers - 1] != p->shape->object_bytes)
-		for (uint32_t i = 0; i < TN_STORE_OBJECTS_MAX; i++)
+		for (uint32_t i = 0; i < TN_OBJECTS_MAX; i++)
 			h->lengths[i] = p->shape->object_bytes;
 	tn_store_uuid(h->o.store, p->place, uuid);
 	tn_store_header_encode(&hdr, uuid, p->place, h->pages + h->offset[buffer]);
