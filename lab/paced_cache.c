@@ -119,7 +119,7 @@ int tn_paced_cache_open(const struct tn_cache_opts *opts, const struct tn_paced_
 	cache->engines.open = model_devices;
 	cache->engines.make = make_paced;
 	cache->engines.free = free_devices;
-	cache->slow_read_ns *= d->drive.stretch; /* a healthy described drive takes that much longer */
+	cache->tiers.slow_read_ns *= d->drive.stretch; /* a healthy described drive takes that much longer */
 	rc = tn_cache_start(cache);
 	if (rc)
 		return rc;

@@ -15,6 +15,7 @@
 #include "front/cache_rig.h"
 #include "far.h"
 #include "store/store_internal.h"
+#include "tier/disk/disk.h"
 
 #define BLOCKS 8u  /* of one operation */
 #define PER_BLOCK 4u
@@ -236,7 +237,7 @@ static void open_space(struct world *w, const char *tenant, uint32_t pages_per_b
 /* As if every page of the region that is written next differed from what is there. */
 static bool begin_checkpoint(struct world *w, struct act *a)
 {
-	struct tn_store_device *d = &w->r->cache->store->dev[0];
+	struct tn_store_device *d = &tn_disk_tier_store(w->r->cache->row.durable)->dev[0];
 	uint32_t pages = d->store->table_pages + d->super.segment_count * d->store->segment_pages;
 
 	if (d->ckpt.phase != TN_CKPT_IDLE)
@@ -260,7 +261,7 @@ static bool slots_left(const struct tn_store_device *d)
 /* As if an unassigned segment had never been written. */
 static bool begin_prepare(struct world *w, struct act *a)
 {
-	struct tn_store_device *d = &w->r->cache->store->dev[0];
+	struct tn_store_device *d = &tn_disk_tier_store(w->r->cache->row.durable)->dev[0];
 	struct tn_list *first = d->unassigned.next;
 
 	if (d->prep.segment != UINT32_MAX)
@@ -317,7 +318,7 @@ static bool begin_act(struct world *w, struct act *a)
 
 static bool act_is_over(struct world *w, struct act *a)
 {
-	struct tn_store_device *d = &w->r->cache->store->dev[0];
+	struct tn_store_device *d = &tn_disk_tier_store(w->r->cache->row.durable)->dev[0];
 	struct tn_key keys[BLOCKS];
 
 	switch (a->kind) {
@@ -481,7 +482,7 @@ static struct rig_opts machine(uint64_t seed)
 /* Writes of the store's own, of up to 1 MiB, that make up a segment's preparation or a checkpoint. */
 static uint32_t store_writes(const struct world *w)
 {
-	const struct tn_store *store = w->r->cache->store;
+	const struct tn_store *store = tn_disk_tier_store(w->r->cache->row.durable);
 	const struct tn_store_device *d = &store->dev[0];
 
 	return (uint32_t)(store->segment_bytes >> 20) + 2 + (store->table_pages + d->super.segment_count * store->segment_pages) / 8;

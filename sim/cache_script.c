@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "front/front.h"
+#include "tier/disk/disk.h"
 
 #define BLOCKS (CSCRIPT_CHAINS * CSCRIPT_CHAIN_BLOCKS)
 
@@ -577,9 +578,9 @@ static void hang(struct rig *r, const struct cact *a)
 		load_hangs(r, op->number);
 	if (a->kind == CACT_SAVE && tn_handle_enter(a->save, TN_HANDLE_SAVE, "hang", &op) == 0)
 		save_hangs(r, op->number);
-	tn_store_free_slots(r->cache->store, r->s[a->space].space->cls[TN_TIER_DISK], &free_now, &freeing);
+	tn_store_free_slots(tn_disk_tier_store(r->cache->row.durable), r->s[a->space].space->cls[TN_TIER_DISK], &free_now, &freeing);
 	rig_fail(r, "HANG: a flush or lease has not ended; %llu slots are freeing, device is %d", (unsigned long long)freeing,
-		 tn_store_health(r->cache->store, 0));
+		 tn_store_health(tn_disk_tier_store(r->cache->row.durable), 0));
 }
 
 void cscript_drain(struct cscript *s, uint64_t limit_ns)

@@ -242,15 +242,34 @@ static void quits(void *arg, struct tn_tier_base *t, tn_block b)
 	tn_block_quits(arg, t, b);
 }
 
+static void lost(void *arg, struct tn_tier_base *t, tn_block b)
+{
+	tn_block_doom(arg, b);
+}
+
+static void found(void *arg, struct tn_tier_base *t, tn_block b)
+{
+	struct tn_blocks *bl = arg;
+
+	bl->tick = bl->recency[b];
+	tn_block_registered(bl, tn_block_space(bl->registry, b));
+}
+
+static bool expires(void *arg, tn_block b)
+{
+	return tn_watch_expires(((const struct tn_blocks *)arg)->watch, b);
+}
+
 void tn_tier_joins(struct tn_blocks *bl, struct tn_tier_base *t)
 {
 	struct tn_row *row = bl->row;
 
-	bl->tier_watch = (struct tn_tier_watch){leaves, evicted, dropped, dropping, quits, bl};
+	bl->tier_watch = (struct tn_tier_watch){leaves, evicted, dropped, dropping, quits, lost, found, expires, bl};
 	t->watch = &bl->tier_watch;
 	t->registry = bl->registry;
 	t->next_share = bl->shares.next;
 	t->first_share = bl->shares.first;
+	t->recency = t->ops->traits.durable ? bl->recency : NULL;
 	row->tier[t->tier] = t;
 	for (unsigned i = 0, k = 0; i < TN_TIERS_MAX; i++)
 		if (row->tier[i])

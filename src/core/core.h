@@ -44,10 +44,7 @@
 #include "tier/drives.h"
 #include "tier/durable.h"
 #include "tier/queues.h"
-
-/* Flags of a block in its header and in the log. */
-#define TN_ENTRY_PARTIAL 1u /* holds a prompt's unfinished tail */
-#define TN_ENTRY_EXPIRES 2u /* had a time to live: not kept across reopening */
+#include "tier/row.h"
 
 struct tn_space {
 	struct tn_cache *cache;
@@ -134,7 +131,6 @@ struct tn_executor_files;
 struct tn_executor_opts;
 struct tn_keyed;
 struct tn_reclaim;
-struct tn_recovery;
 struct tn_schedule;
 struct tn_front;
 struct tn_matches;
@@ -273,9 +269,6 @@ struct tn_drops {
 	struct tn_list waiting; /* their waiters, until the blocks are doomed; then they are flushes */
 };
 
-/* Makes a tier of a cache whose store is open; *out stays NULL if the options say that there is none. */
-typedef int (*tn_tier_make)(struct tn_cache *cache, struct tn_tier_base **out);
-
 struct tn_cache {
 	struct tn_cache_opts o;
 	struct tn_log log;
@@ -300,15 +293,14 @@ struct tn_cache {
 
 	struct tn_io *io;
 	struct tn_engines engines;
-	uint64_t slow_read_ns; /* latency budget of a read */
-	struct tn_store *store;
-	uint32_t ndevices; /* of the store: as many as it was made with, also if fewer directories were given */
+	uint32_t ndevices; /* of the tier on drives */
 	struct tn_schedule *schedule; /* NULL: everything goes as it comes */
 	struct tn_registry *registry;
 	struct tn_row row;
 	struct tn_blocks blocks;
 	struct tn_dirty_blocks dirty;
-	tn_tier_make make_tier[TN_TIERS_MAX];    /* who makes them; NULL: nobody. Those of tn_tier_makers, or a test's */
+	const struct tn_tier_maker *makers[TN_TIERS_MAX]; /* those of tn_tier_makers, or a test's */
+	struct tn_tier_env tiers; /* what they are made of */
 	struct tn_exec *exec;
 	struct tn_workers *workers;
 	struct tn_transfers *transfers;
@@ -318,11 +310,6 @@ struct tn_cache {
 	struct tn_whole *whole;
 	struct tn_flights *flights;
 	struct tn_secret secret;
-	uint64_t segment_bytes; /* of new stores; 0: the store's choice */
-	uint64_t slot_bytes;	/* of the blocks announced at open; 0: none were */
-	uint64_t stored_slots;	/* of the stores that were there */
-	uint64_t boot[2]; /* which boot of the machine this is; zero: the kernel is asked (simulations set it) */
-	uint64_t entropy[2]; /* secrets and UUIDs of new stores come from it; zero: from the kernel (simulations set it) */
 	char *dir_paths;
 
 	struct tn_region region; /* the front's view: where it asks, and is told */
@@ -351,8 +338,6 @@ struct tn_cache {
 	struct tn_drops drops;
 
 	struct tn_keyed *keyed;
-	struct tn_recovery *recovery;
-
 	struct tn_reclaim *reclaim;
 	struct tn_events *events;
 	struct tn_watch *watch;
@@ -427,7 +412,6 @@ int tn_executor_open(const struct tn_engines *e, const struct tn_executor_opts *
 		     struct tn_executor **out);
 
 /* open.c: everything that opens and closes on the owner thread */
-extern const tn_tier_make tn_tier_makers[TN_TIERS_MAX];
 int tn_core_open(struct tn_cache *cache);
 int tn_core_close(struct tn_cache *cache);
 
@@ -622,7 +606,7 @@ static inline enum tn_reach tn_item_reach(const struct tn_write_item *item)
 	return item->w->op.cache->row.tier[item->tier]->ops->traits.reach;
 }
 /* Whether these slots are held, and by nothing but transfers under way: none by a lease, or by a save that waits for its caller. */
-bool tn_slots_pass(struct tn_cache *cache, tn_slot first, uint32_t n);
+bool tn_places_pass(struct tn_cache *cache, uint32_t first, uint32_t n);
 
 /* dirty.c */
 void tn_dirty_push(struct tn_dirty_blocks *d, tn_block b, const struct tn_tier_base *target);
@@ -781,7 +765,7 @@ bool tn_schedule_write(const struct tn_writing *w, uint32_t device, uint64_t byt
 uint64_t tn_schedule_write_most(const struct tn_cache *cache, uint32_t device);
 /* It cannot ask, because it waits for something else besides: where it waited to write, it goes on waiting. */
 void tn_schedule_write_waits(const struct tn_writing *w);
-bool tn_schedule_store_write(struct tn_cache *cache, uint32_t device, uint64_t bytes);
+bool tn_schedule_tier_write(struct tn_cache *cache, uint32_t device, uint64_t bytes);
 /* Not moved: it did not go, or what it waits for is no drive: nothing is learned. */
 void tn_schedule_ended(struct tn_cache *cache, enum tn_io_op op, uint32_t device, uint64_t bytes, bool moved);
 

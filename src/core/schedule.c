@@ -364,7 +364,7 @@ void tn_schedule_write_waits(const struct tn_writing *w)
 		tn_sched_write_waits(w->op.cache->schedule->sched, writer_of(w));
 }
 
-bool tn_schedule_store_write(struct tn_cache *cache, uint32_t device, uint64_t bytes)
+bool tn_schedule_tier_write(struct tn_cache *cache, uint32_t device, uint64_t bytes)
 {
 	return !cache->schedule ||
 	       tn_sched_write(cache->schedule->sched, TN_SCHED_STORE, device, bytes, tn_now_ns(&cache->clock));

@@ -5,14 +5,12 @@
 
 #include <stdint.h>
 
-#include <tenuto/types.h>
+#include "tier/tier.h"
 
 struct tn_cache;
 
-#define TN_STATS_TIERS (TN_TIER_REMOTE + 1) /* by enum tn_tier; nothing lies in TN_TIER_NONE */
-
 struct tn_stats {
-	uint64_t blocks, tier_blocks[TN_STATS_TIERS];
+	uint64_t blocks, tier_blocks[TN_TIER_KINDS];
 	uint64_t capacity_blocks;
 	uint64_t lookups, lookup_blocks, hit_blocks;
 	uint64_t loads, load_blocks, load_failed_blocks, joined_blocks;
@@ -21,7 +19,7 @@ struct tn_stats {
 	uint64_t rejected_policy_blocks, rejected_held_blocks, rejected_share_blocks, rejected_budget_blocks, rejected_quota_blocks, rejected_devices_blocks,
 		rejected_parent_blocks;
 	uint64_t host_only_blocks; /**< of saves: left in host memory alone, see tn_save_result */
-	uint64_t evicted_blocks[TN_STATS_TIERS], dropped_blocks;
+	uint64_t evicted_blocks[TN_TIER_KINDS], dropped_blocks;
 	uint64_t offloaded_blocks, promoted_blocks, prefetched_blocks;
 	uint64_t promoted_device_blocks; /**< that came to the device tier, beside a load or a save */
 	uint64_t offload_waiting_blocks, offload_waiting_bytes; /**< now in host memory, admitted to disk, and not written yet */
@@ -40,7 +38,7 @@ struct tn_stats {
 	uint64_t submit_layers; /**< layers that took it */
 	uint64_t vigils, vigils_used; /**< times that the owner stayed awake after an operation; and the next one was begun meanwhile */
 	uint64_t index_bytes;
-	uint64_t loaded_bytes[TN_STATS_TIERS]; /**< of loads, what arrived from each tier */
+	uint64_t loaded_bytes[TN_TIER_KINDS]; /**< of loads, what arrived from each tier */
 	uint64_t saved_bytes; /**< of saves, what a tier took */
 };
 

@@ -101,7 +101,7 @@ static bool only_writes(const struct tn_writing *w)
 }
 
 /* Adds to *writes the slots that the operation writes to; false if it may do so for long. */
-static bool writes_pass(const struct tn_writing *w, tn_slot first, uint32_t n, uint32_t *writes)
+static bool writes_pass(const struct tn_writing *w, uint32_t first, uint32_t n, uint32_t *writes)
 {
 	uint32_t before = *writes;
 
@@ -114,7 +114,7 @@ static bool writes_pass(const struct tn_writing *w, tn_slot first, uint32_t n, u
  * References that loads have on blocks in these slots, wherever they load them from, and offloads on blocks that go further
  * down: they end by themselves.
  */
-static uint64_t transfer_refs(const struct tn_cache *cache, tn_slot first, uint32_t n)
+static uint64_t transfer_refs(const struct tn_cache *cache, uint32_t first, uint32_t n)
 {
 	uint64_t refs = 0;
 
@@ -135,7 +135,7 @@ static uint64_t transfer_refs(const struct tn_cache *cache, tn_slot first, uint3
 	return refs;
 }
 
-bool tn_slots_pass(struct tn_cache *cache, tn_slot first, uint32_t n)
+bool tn_places_pass(struct tn_cache *cache, uint32_t first, uint32_t n)
 {
 	uint64_t transfers = transfer_refs(cache, first, n), refs = 0;
 	uint32_t writes = 0;

@@ -257,8 +257,15 @@ int tn_cache_create(const struct tn_cache_opts *opts, struct tn_cache **out)
 		.clock = &cache->clock,
 		.log = &cache->log,
 	};
-	memcpy(cache->make_tier, tn_tier_makers, sizeof(cache->make_tier));
-	cache->slow_read_ns = SLOW_READ_NS;
+	memcpy(cache->makers, tn_tier_makers, sizeof(cache->makers));
+	cache->tiers = (struct tn_tier_env){
+		.o = &cache->o,
+		.alloc = a,
+		.clock = &cache->clock,
+		.log = &cache->log,
+		.copiers = &cache->copiers,
+		.slow_read_ns = SLOW_READ_NS,
+	};
 	cache->save_idle_ns = TN_SAVE_IDLE_NS;
 	cache->kept_out_lines.period_ns = KEPT_OUT_LINE_NS;
 	cache->log = (struct tn_log){o.log, o.log_arg, o.log_level};

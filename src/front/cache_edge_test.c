@@ -13,6 +13,7 @@
 
 #include "core/core.h"
 #include "cache_rig.h"
+#include "tier/disk/disk.h"
 
 static void a_dropped_block_is_gone_after_a_close_at_once(void **state)
 {
@@ -213,8 +214,8 @@ static int find_header(struct tn_cache *cache, void *arg)
 	tn_block b = tn_registry_find_one(cache->registry, 0, &at->key, false);
 
 	at->slot = tn_block_slot(cache->registry, b, TN_TIER_DISK);
-	tn_store_locate(cache->store, at->slot, &at->place);
-	tn_store_uuid(cache->store, at->slot, at->uuid);
+	tn_store_locate(tn_disk_tier_store(cache->row.durable), at->slot, &at->place);
+	tn_store_uuid(tn_disk_tier_store(cache->row.durable), at->slot, at->uuid);
 	return 0;
 }
 
@@ -461,7 +462,7 @@ static void a_cache_is_served_without_one_of_its_devices(void **state)
 	assert_int_equal(rig_close(&r), 0);
 	r.o.cache.ndirs = 1;
 	assert_int_equal(rig_open(&r), 0);
-	assert_int_equal(tn_store_devices(r.cache->store), 2);
+	assert_int_equal(tn_store_devices(tn_disk_tier_store(r.cache->row.durable)), 2);
 	assert_non_null(getcwd(was, sizeof(was)));
 	assert_int_equal(chdir(other), 0);
 	fd = open(link, O_CREAT | O_WRONLY, 0600);

@@ -9,6 +9,7 @@
 #include "far.h"
 #include "ioengine/faulty_rig.h"
 #include "tn_test.h"
+#include "tier/disk/disk.h"
 
 static struct rig *faulty_rig(struct tn_rng *rng, uint64_t seed)
 {
@@ -41,7 +42,7 @@ static void steps(struct cscript *s, uint32_t n)
 static bool all_healthy(const struct rig *r)
 {
 	for (uint32_t d = 0; d < r->o.cache.ndirs; d++)
-		if (tn_store_health(r->cache->store, d) != TN_HEALTHY)
+		if (tn_store_health(tn_disk_tier_store(r->cache->row.durable), d) != TN_HEALTHY)
 			return false;
 	return true;
 }
@@ -51,7 +52,7 @@ static uint64_t quarantined(const struct rig *r)
 	struct tn_device_stats st;
 	uint64_t n = 0;
 
-	for (uint32_t d = 0; tn_store_stats(r->cache->store, d, &st) == 0; d++)
+	for (uint32_t d = 0; tn_store_stats(tn_disk_tier_store(r->cache->row.durable), d, &st) == 0; d++)
 		n += st.quarantined_slots;
 	return n;
 }

@@ -10,6 +10,7 @@
 #include "core/core.h"
 #include "cache_rig.h"
 #include "ioengine/faulty_rig.h"
+#include "tier/disk/disk.h"
 
 #define PER_BLOCK 2u
 
@@ -76,7 +77,7 @@ static void the_next_flush_writes_what_failed_before(void **state)
 	until_failed(r, 1);
 	assert_int_equal(rig_flush(r), -EIO);
 	rig_calm(r);
-	assert_true(tn_store_writable(r->cache->store)); /* nothing but the flush makes it try again */
+	assert_true(tn_store_writable(tn_disk_tier_store(r->cache->row.durable))); /* nothing but the flush makes it try again */
 	assert_int_equal(rig_flush(r), 0);
 	rig_power_cut(r, TN_SIMDISK_DROP);
 	assert_true(rig_load(r->s, 1, 1));
@@ -91,7 +92,7 @@ static void what_failed_is_written_when_the_device_comes_back(void **state)
 	save(r, 0, 1);
 	until_failed(r, 1);
 	rig_run(r, RIG_SECOND);
-	assert_false(tn_store_writable(r->cache->store));
+	assert_false(tn_store_writable(tn_disk_tier_store(r->cache->row.durable)));
 	assert_int_equal(r->cache->row.queues->failed_slots, 1);
 	rig_calm(r);
 	rig_run(r, 60 * RIG_SECOND);

@@ -13,6 +13,7 @@
 #include "far.h"
 #include "ioengine/faulty_rig.h"
 #include "store/store_internal.h"
+#include "tier/disk/disk.h"
 #include "tier/slab.h"
 
 struct rig_opts rig_simulated_opts(void)
@@ -148,17 +149,19 @@ static void make_disk(struct rig *r)
 	r->exec.job_ns = r->o.job_ns;
 }
 
-static int make_far(struct tn_cache *cache, struct tn_tier_base **out)
+static int make_far(const struct tn_tier_env *env, struct tn_tier_base **out)
 {
-	struct tn_policy_opts po = {.capacity = cache->max_blocks, .seed = cache->o.seed, .alloc = cache->alloc};
-	struct rig *r = cache->engines.devices;
+	struct tn_policy_opts po = {.capacity = env->max_blocks, .seed = env->o->seed, .alloc = env->alloc};
+	struct rig *r = tn_container_of(env, struct tn_cache, tiers)->engines.devices;
 	const struct tn_policy_ops *lru;
 	struct tn_policy *policy;
 
 	assert_int_equal(tn_policy_find("lru", &lru), 0);
 	assert_int_equal(lru->create(&po, &policy), 0);
-	return tn_far_tier(r->far, &cache->clock, cache->alloc, policy, out);
+	return tn_far_tier(r->far, env->clock, env->alloc, policy, out);
 }
+
+static const struct tn_tier_maker far_maker = {.make = make_far};
 
 int rig_sim_open(struct rig *r, struct tn_cache_opts *opts)
 {
@@ -174,13 +177,13 @@ int rig_sim_open(struct rig *r, struct tn_cache_opts *opts)
 		return rc;
 	r->cache->clock = *tn_simdisk_clock(r->disk);
 	r->cache->exec = &r->exec.exec;
-	r->cache->segment_bytes = r->o.segment_bytes;
-	r->cache->boot[0] = tn_simdisk_boot(r->disk);
-	r->cache->entropy[0] = r->o.seed + 1;
-	r->cache->entropy[1] = 0x5eed;
+	r->cache->tiers.segment_bytes = r->o.segment_bytes;
+	r->cache->tiers.boot[0] = tn_simdisk_boot(r->disk);
+	r->cache->tiers.entropy[0] = r->o.seed + 1;
+	r->cache->tiers.entropy[1] = 0x5eed;
 	r->cache->engines.devices = r;
 	if (r->far)
-		r->cache->make_tier[TN_TIER_REMOTE] = make_far;
+		r->cache->makers[TN_TIER_REMOTE] = &far_maker;
 	if (r->o.prepare)
 		r->o.prepare(r);
 	r->cache->io = r->io;
@@ -338,9 +341,9 @@ static void check_records(struct rig *r)
 		check_record(r, b);
 	for_each_tier(t, &c->row)
 		check_counts(r, t);
-	if (c->row.durable->blocks != c->store->slots[TN_SLOT_COMMITTED])
+	if (c->row.durable->blocks != tn_disk_tier_store(c->row.durable)->slots[TN_SLOT_COMMITTED])
 		rig_fail(r, "blocks on disk: %llu, store %llu", (unsigned long long)c->row.durable->blocks,
-			 (unsigned long long)c->store->slots[TN_SLOT_COMMITTED]);
+			 (unsigned long long)tn_disk_tier_store(c->row.durable)->slots[TN_SLOT_COMMITTED]);
 }
 
 void rig_check_quiet(struct rig *r)
@@ -359,8 +362,8 @@ void rig_check_quiet(struct rig *r)
 				 c->matches->nleases);
 	if (!tn_transfers_idle(c))
 		rig_fail(r, "IOCBs are out");
-	if (c->store->slots[TN_SLOT_RESERVED])
-		rig_fail(r, "%llu slots stay reserved", (unsigned long long)c->store->slots[TN_SLOT_RESERVED]);
+	if (tn_disk_tier_store(c->row.durable)->slots[TN_SLOT_RESERVED])
+		rig_fail(r, "%llu slots stay reserved", (unsigned long long)tn_disk_tier_store(c->row.durable)->slots[TN_SLOT_RESERVED]);
 	if (c->row.queues && (tn_slab_at(c->row.memory)->used != c->row.memory->blocks || c->row.queues->dirty_slots))
 		rig_fail(r, "%u host slots used for %llu blocks, %u dirty", tn_slab_at(c->row.memory)->used,
 				 (unsigned long long)c->row.memory->blocks, c->row.queues->dirty_slots);

@@ -52,7 +52,7 @@ _Static_assert(sizeof(struct tn_stats) == (COUNT + UNNAMED) * sizeof(uint64_t), 
 
 static void tier_stats(const struct tn_cache *cache, struct tn_stats *s)
 {
-	for (uint32_t t = 0; t < TN_STATS_TIERS; t++) {
+	for (uint32_t t = 0; t < TN_TIER_KINDS; t++) {
 		const struct tn_tier_base *tier = cache->row.tier[t];
 
 		s->tier_blocks[t] = tier ? tier->blocks : 0;
@@ -128,7 +128,7 @@ static void add_space(struct tn_cache *cache, struct tn_space *space, struct tn_
 		*to += __atomic_load_n(from, __ATOMIC_RELAXED);
 	}
 	s->blocks += cache->blocks.space_records[space->index];
-	for (uint32_t t = 0; t < TN_STATS_TIERS; t++)
+	for (uint32_t t = 0; t < TN_TIER_KINDS; t++)
 		s->tier_blocks[t] += cache->row.tier[t] ? cache->row.tier[t]->space_blocks[space->index] : 0;
 }
 

@@ -158,7 +158,7 @@ static void pace(struct rig *r)
 	mix.read_latency_ns *= STRETCH;
 	mix.write_latency_ns *= STRETCH;
 	r->cache->engines.mix[0] = mix;
-	r->cache->slow_read_ns *= STRETCH;
+	r->cache->tiers.slow_read_ns *= STRETCH;
 }
 
 static struct rig *on_simulated_drive(const char *scheduler, uint64_t host_bytes, uint64_t backlog, struct log *log)

@@ -35,8 +35,6 @@ struct tn_durable_ops {
 	bool (*deleted)(const struct tn_tier_base *t);
 	/* Background work; returns when to call again. */
 	uint64_t (*work)(struct tn_tier_base *t, uint64_t now_ns);
-	/* Before destroy: waits until all is durable and the files are closed. The error of that, or 0. */
-	int (*close)(struct tn_tier_base *t);
 };
 
 #endif

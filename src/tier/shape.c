@@ -67,3 +67,16 @@ uint32_t tn_shape_window_blocks(const struct tn_geometry *g, uint32_t window_tok
 
 	return (uint32_t)(window_tokens / block_tokens + (window_tokens % block_tokens != 0));
 }
+
+#define USUAL_BLOCK_BYTES (64u << 10)
+#define LEAST_BLOCK_BYTES (4u << 10)
+#define SMALL_TABLE (1u << 18) /* blocks: tables up to this size are made for smaller blocks, too */
+
+uint64_t tn_shape_least_block(uint64_t bytes)
+{
+	uint64_t least = USUAL_BLOCK_BYTES;
+
+	while (least > LEAST_BLOCK_BYTES && bytes / (least / 2) <= SMALL_TABLE)
+		least /= 2;
+	return least;
+}

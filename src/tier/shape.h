@@ -20,4 +20,7 @@ int tn_shape_init(const struct tn_geometry *g, struct tn_shape *shape);
 /* Blocks that so many tokens before an end may reach into, if the end is a block's; g passed tn_geometry_check. */
 uint32_t tn_shape_window_blocks(const struct tn_geometry *g, uint32_t window_tokens);
 
+/* The smallest blocks of which so many bytes are full before the tables of blocks are, if nobody has said how large blocks are. */
+uint64_t tn_shape_least_block(uint64_t bytes);
+
 #endif

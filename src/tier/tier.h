@@ -24,6 +24,7 @@
 
 #define TN_TIER_ABI 2u
 #define TN_PLACES_AT_ONCE 256u
+#define TN_TIER_KINDS (TN_TIER_REMOTE + 1) /* of enum tn_tier; nothing lies in TN_TIER_NONE */
 
 struct tn_drive_ops;
 struct tn_durable_ops;
@@ -47,6 +48,10 @@ struct tn_tier_traits {
 	bool offloads;	   /* takes what a tier above holds in memory */
 	bool entry_by_slot; /* the policy's entries are slots; else blocks, from the moment they are let in */
 };
+
+/* Flags of a block in an index entry. */
+#define TN_ENTRY_PARTIAL 1u /* holds a prompt's unfinished tail */
+#define TN_ENTRY_EXPIRES 2u /* had a time to live: not kept across reopening */
 
 /* Why a block leaves a tier. */
 enum tn_leave {
@@ -165,6 +170,10 @@ struct tn_tier_ops {
 	uint32_t (*events)(struct tn_tier_base *t, struct tn_tier_event *out, uint32_t max);
 	/* Goes on with what is under way; whether anything happened. Lowers *due_ns to when it must be called again. */
 	bool (*step)(struct tn_tier_base *t, uint64_t now_ns, uint64_t *due_ns);
+	/* Once it has joined the row; finds what is there already. NULL: there is nothing to open, or to close. */
+	int (*open)(struct tn_tier_base *t);
+	/* Before it is destroyed, opened or not: waits until all is durable. The error of that, or 0. */
+	int (*close)(struct tn_tier_base *t);
 	void (*destroy)(struct tn_tier_base *t);
 };
 
@@ -179,6 +188,12 @@ struct tn_tier_watch {
 	bool (*dropping)(void *arg);
 	/* A block is to leave as soon as nobody holds it; nobody finds it in the tier any more. */
 	void (*quits)(void *arg, struct tn_tier_base *t, tn_block b);
+	/* A durable tier has lost the block's bytes, or has no place for it any more: it goes wherever it lies. */
+	void (*lost)(void *arg, struct tn_tier_base *t, tn_block b);
+	/* A block was there when the tier was opened, and was adopted; in the order of last use. */
+	void (*found)(void *arg, struct tn_tier_base *t, tn_block b);
+	/* Whether the block has a time to live. */
+	bool (*expires)(void *arg, tn_block b);
 	void *arg;
 };
 
@@ -193,6 +208,7 @@ struct tn_tier_base {
 	const uint16_t *next_share;  /* by space: rings of the spaces that hold the shares of the same blocks */
 	const uint16_t *first_share; /* by space: of such a ring one, the same for all of it */
 	struct tn_queues *queues;    /* what lies here and is still to go to tiers below; NULL: nothing ever is */
+	uint32_t *recency; /* by block in a durable tier, or on its way there: tick of the last request for it; else NULL */
 	uint32_t *share;	     /* by block: share.h; NULL: each share is an entry of the policy's */
 	struct tn_policy *policy; /* NULL: the tier holds nothing yet */
 	const tn_block *block_of; /* by slot, where entries are slots */

@@ -263,6 +263,18 @@ def rule_banned(tree):
     yield from tree.stale('banned')
 
 
+def rule_tiers(tree):
+    """the core knows tiers by their interface alone"""
+    tier = re.compile(r'\b(?:tn_(?:store|host|disk|slab|headers)_\w+|tn_\w+_tier_(?:maker|create)|TN_STORE_\w+|'
+                      r'TN_TIER_(?:DEVICE|HOST|DISK|REMOTE))\b|"(?:store|tier/\w+)/\w+\.h"')
+    for name in tree.sources('src'):
+        if not name.startswith('src/core/') or name.endswith('_test.c'):
+            continue
+        for i, line in enumerate(tree.read(name).split('\n'), 1):
+            for found in tier.findall(line):
+                yield f'{name}:{i}: {found} names a tier: ask the row, and a tier by its calls (src/tier/tier.h)'
+
+
 def rule_length(tree):
     """files and functions fit"""
     for name in tree.files:
@@ -384,7 +396,7 @@ def rule_documents(tree):
 
 
 RULES = {'ranks': rule_ranks, 'public': rule_public, 'headers': rule_headers, 'symbols': rule_symbols,
-         'banned': rule_banned, 'length': rule_length, 'text': rule_text, 'words': rule_words, 'documents': rule_documents}
+         'banned': rule_banned, 'tiers': rule_tiers, 'length': rule_length, 'text': rule_text, 'words': rule_words, 'documents': rule_documents}
 
 
 def prune(tree):

@@ -164,6 +164,13 @@ def the_core_does_not_read_the_clock_and_the_engines_may():
     assert banned('src/ioengine/a.c', 'clock_gettime(0, &ts);') == []
 
 
+def the_core_names_no_tier():
+    for code in ('tn_store_flush(s, f, a);', 'tn_host_slots(h);', 'int t = TN_TIER_DISK;', '#include "tier/host/host.h"', 'x = TN_STORE_REFUSED;'):
+        assert 'names a tier' in complaints('tiers', {'src/core/a.c': SPDX + code + '\n'})[0]
+        assert complaints('tiers', {'src/front/a.c': SPDX + code + '\n', 'src/core/a_test.c': SPDX + code + '\n'}) == []
+    assert complaints('tiers', {'src/core/a.c': SPDX + '#include "tier/tier.h"\nt->ops->destroy(t);\n'}) == []
+
+
 def what_waits_for_the_file_system_is_for_opening_and_closing():
     for call in ('tn_io_allocate', 'fsync'):
         assert 'running cache' in banned('src/store/segment.c', call + '(1);')[0]

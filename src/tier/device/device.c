@@ -5,7 +5,6 @@
 #include <errno.h>
 
 #include "base/error.h"
-#include "device/copier.h"
 #include "device/device.h"
 #include "tier/slab.h"
 
@@ -127,35 +126,40 @@ static int take_memory(struct device *g, void **address)
 	return rc;
 }
 
-int tn_device_tier_create(const struct tn_device_tier_opts *opts, struct tn_tier_base **out)
+/* -ENOTSUP: the driver has no memory to give; -ENOMEM; or the driver's error. */
+static int make(const struct tn_tier_env *env, struct tn_tier_base **out)
 {
-	const struct tn_device_driver_ops *driver = opts->driver->ops;
+	const struct tn_device_tier *o = &env->o->device_tier;
 	void *address = NULL;
 	struct device *g;
 	int rc;
 
-	if (!driver->allocate || !driver->release)
-		return tn_fail(-ENOTSUP, "device tier: driver %s allocates no memory; set device_tier.bytes to 0", driver->name);
-	g = tn_get(opts->alloc, sizeof(*g));
+	if (o->bytes == 0)
+		return 0;
+	if (!o->driver->ops->allocate || !o->driver->ops->release)
+		return tn_fail(-ENOTSUP, "device tier: driver %s allocates no memory; set device_tier.bytes to 0", o->driver->ops->name);
+	g = tn_get(env->alloc, sizeof(*g));
 	if (!g)
 		return tn_fail(-ENOMEM, "device tier: no memory");
-	g->driver = opts->driver;
-	g->device = opts->device;
-	g->copiers = opts->copiers;
-	g->log = opts->log;
+	g->driver = o->driver;
+	g->device = o->device;
+	g->copiers = env->copiers;
+	g->log = env->log;
 	g->slab.base.ops = &ops;
 	g->slab.base.tier = TN_TIER_DEVICE;
-	g->slab.alloc = opts->alloc;
+	g->slab.alloc = env->alloc;
 	g->slab.policy = "s3fifo"; /* what is loaded once only passes through a tenth of it */
-	g->slab.seed = opts->seed;
-	g->slab.bytes = opts->bytes;
+	g->slab.seed = env->o->seed;
+	g->slab.bytes = o->bytes;
 	rc = take_memory(g, &address);
 	tn_slab_init(&g->slab, address);
 	if (rc == 0)
-		rc = tn_copiers_join(opts->copiers, opts->driver, opts->device, false, &g->slab.memory.copier);
+		rc = tn_copiers_join(env->copiers, o->driver, o->device, false, &g->slab.memory.copier);
 	if (rc)
 		destroy(&g->slab.base);
 	else
 		*out = &g->slab.base;
 	return rc;
 }
+
+const struct tn_tier_maker tn_device_tier_maker = {.make = make};

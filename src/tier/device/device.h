@@ -11,23 +11,8 @@
 #ifndef TN_TIER_DEVICE_DEVICE_H
 #define TN_TIER_DEVICE_DEVICE_H
 
-#include <tenuto/device_memory.h>
+#include "tier/row.h"
 
-#include "base/alloc.h"
-#include "base/clock.h"
-#include "base/log.h"
-#include "tier/tier.h"
-
-struct tn_device_tier_opts {
-	const struct tn_device_driver *driver; /* complete: tn_device_check */
-	uint32_t device;
-	uint64_t bytes, seed;
-	const struct tn_alloc *alloc;
-	struct tn_copiers *copiers; /* the cache's */
-	const struct tn_log *log;
-};
-
-/* 0 and *out; -ENOTSUP: the driver has no memory to give; -ENOMEM; or the driver's error. The driver and the copiers outlive the tier. */
-int tn_device_tier_create(const struct tn_device_tier_opts *opts, struct tn_tier_base **out);
+extern const struct tn_tier_maker tn_device_tier_maker;
 
 #endif

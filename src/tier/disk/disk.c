@@ -86,7 +86,7 @@ static bool wait_for_transfers(struct tn_place_wait *w, uint64_t now_ns)
  */
 static int free_slots(struct tn_disk *d, struct tn_place_wait *w, uint32_t missing)
 {
-	uint64_t free_now, coming, moving, now = tn_now_ns(d->clock);
+	uint64_t free_now, coming, moving, now = tn_now_ns(d->env->clock);
 	enum tn_store_move move;
 	int growth;
 
@@ -123,7 +123,7 @@ static int free_slots(struct tn_disk *d, struct tn_place_wait *w, uint32_t missi
 /* The quota may be taken by what others are filling, or by blocks that were dropped and that transfers still hold: these end by themselves. */
 static bool wait_for_quota(const struct tn_disk *d, struct tn_place_wait *w)
 {
-	uint64_t now = tn_now_ns(d->clock);
+	uint64_t now = tn_now_ns(d->env->clock);
 
 	if (d->base.space_coming[w->space] <= w->own && !d->base.watch->dropping(d->base.watch->arg))
 		return false;
@@ -142,7 +142,7 @@ static int place(struct tn_tier_base *t, struct tn_place_wait *w, uint32_t want,
 
 	if (!tn_store_writable(d->store)) /* evicting would not help */
 		return tn_fail(-EROFS, "no device takes writes now");
-	if (w->first && waits_still(d, w, tn_now_ns(d->clock)))
+	if (w->first && waits_still(d, w, tn_now_ns(d->env->clock)))
 		return 0;
 	allowed = tn_tier_quota(t, w->space, w->quota_bytes / w->block_bytes, asked);
 	if (allowed == 0 && wait_for_quota(d, w))
@@ -203,47 +203,12 @@ static void used(struct tn_tier_base *t, uint32_t slot, uint32_t tick)
 	tn_store_touch(tn_disk_of(t)->store, slot, tick);
 }
 
-/*
- * First a look, then all are withdrawn, and only then the first one goes: if somebody pins one meanwhile, they are all
- * there again. What was dropped before and waits to leave goes as well.
- */
-bool tn_disk_tier_vacate(struct tn_tier_base *t, tn_slot first, uint32_t n)
-{
-	struct tn_store *store = tn_disk_of(t)->store;
-	uint32_t k;
-
-	for (k = 0; k < n; k++) {
-		tn_block b = tn_store_cookie(store, first + k);
-
-		if (b != TN_BLOCK_NONE && tn_block_refs(t->registry, b) > 0)
-			return false;
-	}
-	for (k = 0; k < n; k++) {
-		tn_block b = tn_store_cookie(store, first + k);
-
-		if (b != TN_BLOCK_NONE && !t->watch->dropped(t->watch->arg, b) && !tn_block_withdraw(t->registry, b, t->tier))
-			break;
-	}
-	for (uint32_t i = 0; i < k; i++) {
-		tn_block b = tn_store_cookie(store, first + i);
-
-		if (b == TN_BLOCK_NONE)
-			continue;
-		if (k == n) {
-			tn_tier_leave_evicted(t, b);
-		} else if (!t->watch->dropped(t->watch->arg, b)) {
-			tn_block_set_residency(t->registry, b, t->tier, TN_PRESENT);
-		}
-	}
-	return k == n;
-}
-
 /* ---- the whole ------------------------------------------------------------------------------------------------ */
 
 static int space(struct tn_tier_base *t, const struct tn_shape *s, uint32_t *cls)
 {
 	struct tn_disk *d = tn_disk_of(t);
-	uint32_t *bytes = tn_get(d->alloc, s->layers * sizeof(*bytes));
+	uint32_t *bytes = tn_get(d->env->alloc, s->layers * sizeof(*bytes));
 	int rc;
 
 	*cls = TN_CLASS_NONE;
@@ -252,7 +217,7 @@ static int space(struct tn_tier_base *t, const struct tn_shape *s, uint32_t *cls
 	for (uint32_t i = 0; i < s->layers; i++)
 		bytes[i] = s->object_bytes;
 	rc = tn_store_class(d->store, s->layers, bytes, cls);
-	tn_put(d->alloc, bytes, s->layers * sizeof(*bytes));
+	tn_put(d->env->alloc, bytes, s->layers * sizeof(*bytes));
 	return rc;
 }
 
@@ -272,13 +237,13 @@ static uint64_t capacity(const struct tn_tier_base *t)
 {
 	const struct tn_disk *d = tn_disk_at(t);
 	uint64_t slots = tn_store_slots(d->store), spare = slots / 32 < 8 ? 8 : slots / 32;
-	uint32_t reserve = d->max_blocks / 2 < RECORDS_KEPT ? d->max_blocks / 2 : RECORDS_KEPT;
+	uint32_t reserve = d->env->max_blocks / 2 < RECORDS_KEPT ? d->env->max_blocks / 2 : RECORDS_KEPT;
 	/* Some slots stay free: an evicted block's is not used again before its removal is durable. */
 	uint64_t blocks = slots > 2 * spare ? slots - spare : (slots + 1) / 2;
 
-	if (d->disk_blocks && d->disk_blocks < blocks)
-		blocks = d->disk_blocks;
-	return blocks < d->max_blocks - reserve ? blocks : d->max_blocks - reserve;
+	if (d->env->o->disk_blocks && d->env->o->disk_blocks < blocks)
+		blocks = d->env->o->disk_blocks;
+	return blocks < d->env->max_blocks - reserve ? blocks : d->env->max_blocks - reserve;
 }
 
 static int health(const struct tn_tier_base *t)
@@ -295,7 +260,7 @@ static void destroy(struct tn_tier_base *t)
 {
 	t->policy->ops->destroy(t->policy);
 	tn_headers_destroy(tn_disk_of(t)->headers);
-	tn_put(tn_disk_of(t)->alloc, t, sizeof(struct tn_disk));
+	tn_put(tn_disk_of(t)->env->alloc, t, sizeof(struct tn_disk));
 }
 
 static const struct tn_tier_ops ops = {
@@ -317,30 +282,42 @@ static const struct tn_tier_ops ops = {
 	.health = health,
 	.away = away,
 	.used = used,
+	.open = tn_disk_open,
+	.close = tn_disk_close,
 	.destroy = destroy,
 };
 
-int tn_disk_tier_create(const struct tn_disk_opts *opts, struct tn_tier_base **out)
+static int make(const struct tn_tier_env *env, struct tn_tier_base **out)
 {
-	const struct tn_headers_opts ho = {opts->store, opts->alloc, opts->header_cache_bytes};
-	struct tn_disk *d = tn_get(opts->alloc, sizeof(*d));
+	const struct tn_policy_opts po = {
+		.capacity = env->max_blocks,
+		.target = (uint32_t)env->o->disk_blocks,
+		.seed = env->o->seed,
+		.alloc = env->alloc,
+	};
+	const struct tn_policy_ops *policy;
+	struct tn_disk *d;
+	int rc = env->o->ndirs ? tn_policy_find(env->o->policy, &policy) : 0;
 
+	if (rc || env->o->ndirs == 0)
+		return rc;
+	d = tn_get(env->alloc, sizeof(*d));
 	if (!d)
 		return tn_fail(-ENOMEM, "disk tier: no memory");
-	if (tn_headers_create(&ho, &d->headers)) {
-		tn_put(opts->alloc, d, sizeof(*d));
-		return -ENOMEM;
-	}
-	d->alloc = opts->alloc;
-	d->clock = opts->clock;
-	d->store = opts->store;
-	d->disk_blocks = opts->disk_blocks;
-	d->max_blocks = opts->max_blocks;
+	d->env = env;
 	d->base.ops = &ops;
 	d->base.tier = TN_TIER_DISK;
-	d->base.policy = opts->policy;
-	d->base.headers = tn_headers_buffers(d->headers);
-	d->base.devices = tn_store_devices(opts->store);
-	*out = &d->base;
-	return 0;
+	rc = policy->create(&po, &d->base.policy);
+	if (rc)
+		tn_put(env->alloc, d, sizeof(*d));
+	else
+		*out = &d->base;
+	return rc;
+}
+
+const struct tn_tier_maker tn_disk_tier_maker = {.plan = tn_disk_plan, .make = make};
+
+struct tn_store *tn_disk_tier_store(struct tn_tier_base *t)
+{
+	return tn_disk_of(t)->store;
 }

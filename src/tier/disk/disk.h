@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The disk tier: a store's slots and who gets them (disk.c), and the store's drives with the headers beside the data (drives.c).
+ * The disk tier: a store's slots and who gets them (disk.c), the store's drives with the headers beside the data (drives.c, headers.c), what is durable
+ * (durable.c), how large a new store is (capacity.c), and what was found when it was opened (open.c).
  *
  * Owner thread only.
  */
@@ -8,17 +9,25 @@
 #define TN_TIER_DISK_DISK_H
 
 #include "tier/drives.h"
+#include "tier/durable.h"
+#include "tier/row.h"
 
+extern const struct tn_tier_maker tn_disk_tier_maker;
+
+/* The store behind it, for tests. */
+struct tn_store *tn_disk_tier_store(struct tn_tier_base *t);
+
+/* ---- among the files of the tier ------------------------------------------------------------------------------- */
+
+struct recovery;
 struct tn_headers;
 
 struct tn_disk {
 	struct tn_tier_base base; /* first */
-	const struct tn_alloc *alloc;
-	const struct tn_clock *clock;
-	struct tn_store *store;
+	const struct tn_tier_env *env;
+	struct tn_store *store; /* NULL: not open */
 	struct tn_headers *headers;
-	uint64_t disk_blocks;
-	uint32_t max_blocks;
+	struct recovery *recovery; /* while the store is opened */
 };
 
 static inline struct tn_disk *tn_disk_of(struct tn_tier_base *t)
@@ -31,18 +40,10 @@ static inline const struct tn_disk *tn_disk_at(const struct tn_tier_base *t)
 	return (const struct tn_disk *)t;
 }
 
-struct tn_disk_opts {
-	struct tn_store *store;
-	struct tn_policy *policy; /* the tier's from now on */
-	uint64_t disk_blocks;	  /* at most so many; 0: as many as fit */
-	uint32_t max_blocks;	  /* records of the registry */
-	uint64_t header_cache_bytes;
-	const struct tn_alloc *alloc;
-	const struct tn_clock *clock;
-};
-int tn_disk_tier_create(const struct tn_disk_opts *opts, struct tn_tier_base **out);
-/* All blocks in these slots leave, or none if somebody holds one. */
-bool tn_disk_tier_vacate(struct tn_tier_base *t, tn_slot first, uint32_t n);
+int tn_disk_plan(struct tn_tier_env *env, uint64_t *blocks);
+uint64_t tn_disk_new_slots(const struct tn_tier_env *env);
+int tn_disk_open(struct tn_tier_base *t);
+int tn_disk_close(struct tn_tier_base *t);
 
 extern const struct tn_drive_ops tn_disk_drive_ops;
 extern const struct tn_durable_ops tn_disk_durable_ops;

@@ -4,6 +4,7 @@
 #include <errno.h>
 
 #include "base/error.h"
+#include "base/memory_limit.h"
 #include "tier/queues.h"
 #include "tier/slab.h"
 
@@ -124,3 +125,27 @@ int tn_host_tier_create(uint64_t bytes, uint64_t seed, const struct tn_alloc *al
 	*out = &h->slab.base;
 	return 0;
 }
+
+static int plan(struct tn_tier_env *env, uint64_t *blocks)
+{
+	uint64_t least = tn_shape_least_block(env->o->host_bytes);
+
+	*blocks += env->o->host_bytes / (env->slot_bytes && env->slot_bytes < least ? env->slot_bytes : least);
+	return 0;
+}
+
+static int make(const struct tn_tier_env *env, struct tn_tier_base **out)
+{
+	uint64_t bytes = env->o->host_bytes, most;
+	char what[300];
+
+	if (bytes == 0)
+		return 0;
+	most = tn_memory_limit("", what, sizeof(what));
+	if (bytes > most)
+		return tn_fail(-EINVAL, "host_bytes %llu: more than %s of %llu bytes; give less", (unsigned long long)bytes, what,
+			       (unsigned long long)most);
+	return tn_host_tier_create(bytes, env->o->seed, env->alloc, out);
+}
+
+const struct tn_tier_maker tn_host_tier_maker = {.plan = plan, .make = make};

@@ -9,9 +9,11 @@
 #define TN_TIER_HOST_HOST_H
 
 #include "base/alloc.h"
-#include "tier/tier.h"
+#include "tier/row.h"
 
 /* 0 and *out; -ENOMEM. */
 int tn_host_tier_create(uint64_t bytes, uint64_t seed, const struct tn_alloc *alloc, struct tn_tier_base **out);
+
+extern const struct tn_tier_maker tn_host_tier_maker;
 
 #endif
