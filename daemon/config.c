@@ -59,6 +59,9 @@ const struct config_setting config_settings[] = {
 	{"header_cache_bytes", CONFIG_SIZE, AT(header_cache_bytes), 4096, 1ull << 40, NULL, false, "Memory for the headers of blocks."},
 	{"lock_timeout_ms", CONFIG_TIME, AT(lock_timeout_ms), 0, 86400000, NULL, false,
 	 "How long to wait at the start for another owner of the directories to go away, in ms."},
+	{"cluster_secret_file", CONFIG_PATH, AT(cluster_secret_file), 0, 0, NULL, false,
+	 "File of mode 0600 with 16 to 4096 secret bytes, as /etc/tenuto/cluster.secret: the same on all nodes that are to know blocks by the same "
+	 "keys. off: this store's own secret, which no other store has."},
 	{"socket", CONFIG_SOCKET, AT(socket), 0, 0, NULL, false,
 	 "Unix socket at which processes of the same user attach to the cache (tn_cache_attach), as /run/tenuto/tenuto.sock: a path of at "
 	 "most 107 bytes in a directory that is there. auto: tenuto.sock in $RUNTIME_DIRECTORY (systemd's), $XDG_RUNTIME_DIR or /run/tenuto, "
@@ -103,6 +106,7 @@ void config_init(struct config *c)
 		.scheduler = o.scheduler,
 		.slack = "off",
 		.plugins = "off",
+		.cluster_secret_file = "off",
 		.max_ops = o.max_ops,
 		.max_op_blocks = o.max_op_blocks,
 		.io_engine = o.io_engine,
@@ -508,4 +512,5 @@ void config_cache_opts(const struct config *c, struct tn_cache_opts *o)
 	o->workers = (uint32_t)c->workers;
 	o->header_cache_bytes = c->header_cache_bytes;
 	o->lock_timeout_ns = c->lock_timeout_ms * 1000000;
+	o->cluster_secret_file = strcmp(c->cluster_secret_file, "off") == 0 ? NULL : c->cluster_secret_file;
 }

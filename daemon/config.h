@@ -72,6 +72,7 @@ struct config {
 	const char *policy, *scheduler;
 	const char *slack; /* directory of slack tables, or "off" */
 	const char *plugins; /* directory of plugins, or "off" */
+	const char *cluster_secret_file; /* or "off" */
 	uint64_t max_blocks, max_ops, max_op_blocks;
 	const char *io_engine;
 	uint64_t io_depth, executors, workers;

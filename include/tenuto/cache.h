@@ -51,18 +51,16 @@ struct tn_save;
 /**
  * struct tn_cache_opts - begin with tn_cache_opts_init, then set what differs
  * @size:            sizeof(struct tn_cache_opts), set by init
- * @dirs:            directories, one per device; none: host memory only. "nvme:0000:03:00.0" in the place of one is the namespace of
- *                   that NVMe controller, bound to vfio-pci and reached without the kernel; it holds one store, of whatever @instance.
- *                   The host tier and memories of this process are pinned, whole, so that it reaches them.
- *                   Each directory has to be there. On a disk that is mounted give one
- *                   inside the mount, never the mount point: what becomes of a disk that is late is told at tn_cache_open.
- *                   What `tenuto bench mix DIR` measured of one (DIR/tenuto.mix) is taken as known
+ * @dirs:            directories, one per device; none: host memory only. "nvme:0000:03:00.0" in the place of one is the namespace of that NVMe controller,
+ *                   bound to vfio-pci and reached without the kernel; it holds one store, of whatever @instance. The host tier and memories of this process are
+ *                   pinned, whole, so that it reaches them. Each directory has to be there. On a disk that is mounted give one inside the mount, never the
+ *                   mount point: what becomes of a disk that is late is told at tn_cache_open. What `tenuto bench mix DIR` measured of one (DIR/tenuto.mix) is
+ *                   taken as known
  * @instance:        name of this process's part of them (DIR/<instance>/), default "default"
- * @disk_bytes:      capacity on disk over all directories; 0 with dirs: what the stores already have, or
- *                   for new ones a tenth of the free space, on a namespace 15 sixteenths. Each directory gets an equal part, rounded up to whole segments
- *                   (about 1/64 of the capacity, 4 MiB to 1 GiB, more for very large blocks of @geometry). The index comes on top. A
- *                   store never grows beyond what it was made with: asked for more, it warns and goes on with what it has (a larger
- *                   one begins in an empty directory); asked for less, it uses less, and the blocks beyond that are dropped
+ * @disk_bytes:      capacity on disk over all directories; 0 with dirs: what the stores already have, or for new ones a tenth of the free space, on a namespace
+ *                   15 sixteenths. Each directory gets an equal part, rounded up to whole segments (about 1/64 of the capacity, 4 MiB to 1 GiB, more for very
+ *                   large blocks of @geometry). The index comes on top. A store never grows beyond what it was made with: asked for more, it warns and goes on
+ *                   with what it has (a larger one begins in an empty directory); asked for less, it uses less, and the blocks beyond that are dropped
  * @disk_blocks:     likewise, counted in blocks of the first space opened: the store never holds more (0: as many as @disk_bytes holds). With @geometry
  *                   and without @disk_bytes, new stores get the bytes that so many blocks need
  * @geometry:        of the largest blocks that will be stored, so that new stores can be laid out for them; NULL: unknown (then blocks of 1/64 of the
@@ -75,10 +73,9 @@ struct tn_save;
  * @io_depth:        most I/O requests in flight, 0: 128
  * @io_engine:       "auto" (io_uring, or threads where the kernel forbids it), "io_uring" or "posix" (threads). Where the
  *                   kernel forbids it later, from a sandbox that began after open, threads take over from both
- * @executors:       threads that read, write, verify and copy, each with an I/O engine of its own, at most 16; 0: the owner thread's
- *                   engine reads and writes, and the workers verify and copy (one device and few CPUs are served best so). On namespaces
- *                   each thread has a pair of queues of each controller, and the store another: a controller that has fewer pairs is
- *                   refused, and so are directories beside namespaces
+ * @executors:       threads that read, write, verify and copy, each with an I/O engine of its own, at most 16; 0: the owner thread's engine reads and writes,
+ *                   and the workers verify and copy (one device and few CPUs are served best so). On namespaces each thread has a pair of queues of each
+ *                   controller, and the store another: a controller that has fewer pairs is refused, and so are directories beside namespaces
  * @workers:         checksum and copy threads, without @executors; 0: one for each second CPU, at most 4
  * @policy:          "default", "lru", "fifo", "s3fifo"
  * @verify:          check every object read (default true; false is for benchmarks)
@@ -107,6 +104,8 @@ struct tn_save;
  * @transfer:        between files and memory of devices of this process: "auto" (default): straight, by the plugin gds, where it needs no host memory; else
  *                   by way of pinned host memory. "direct": by the plugin in any case; tn_memory_register fails where it does not serve. "bounce": never by it
  * @transfer_streams: threads that ask the plugin for a transfer each, 1 to 64; 0: 8
+ * @cluster_secret_file: file of mode 0600 with 16 to 4,096 secret bytes, the same on all nodes that are to know blocks by the same keys; NULL: the store's own
+ *                   secret, which no other store has. With another secret than before, what a store holds is not found any more
  */
 struct tn_cache_opts {
 	size_t size;
@@ -143,6 +142,7 @@ struct tn_cache_opts {
 	struct tn_device_tier device_tier;
 	const char *transfer;
 	uint32_t transfer_streams;
+	const char *cluster_secret_file;
 };
 
 /** tn_cache_opts_init_sized - tn_cache_opts_init for a caller whose struct has @size bytes. Any thread. */

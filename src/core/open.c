@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/rng.h"
+#include "base/secret_file.h"
 #include "block/events.h"
 #include "core/core.h"
 #include "core/transfers.h"
@@ -143,22 +144,31 @@ static int make_tiers(struct tn_cache *cache)
 	return rc;
 }
 
+/* What keys and names are hashed with. */
+static int find_secret(struct tn_cache *cache)
+{
+	const struct tn_tier_base *durable = cache->row.durable;
+
+	if (cache->o.cluster_secret_file)
+		return tn_secret_read(cache->o.cluster_secret_file, &cache->secret);
+	if (!durable)
+		return tn_rng_entropy(&cache->secret, sizeof(cache->secret));
+	cache->secret = durable->ops->durable->secret(durable);
+	return 0;
+}
+
 /* And what is known once they are open. */
 static int open_tiers(struct tn_cache *cache)
 {
-	const struct tn_tier_base *durable;
 	int rc = make_tiers(cache);
 
-	durable = cache->row.durable;
 	if (rc)
 		return rc;
 	if (cache->row.drives)
 		cache->ndevices = cache->row.drives->devices;
-	if (!durable)
-		return tn_rng_entropy(&cache->secret, sizeof(cache->secret));
-	cache->secret = durable->ops->durable->secret(durable);
-	cache->c.recovered_blocks = durable->blocks;
-	return 0;
+	if (cache->row.durable)
+		cache->c.recovered_blocks = cache->row.durable->blocks;
+	return find_secret(cache);
 }
 
 /* The first error. */
