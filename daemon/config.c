@@ -62,6 +62,9 @@ const struct config_setting config_settings[] = {
 	{"cluster_secret_file", CONFIG_PATH, AT(cluster_secret_file), 0, 0, NULL, false,
 	 "File of mode 0600 with 16 to 4096 secret bytes, as /etc/tenuto/cluster.secret: the same on all nodes that are to know blocks by the same "
 	 "keys. off: this store's own secret, which no other store has."},
+	{"remote", CONFIG_TEXT, AT(remote), 0, 0, NULL, false,
+	 "Object store behind all tiers, as s3,bucket=kv,prefix=NAME: nodes with the same cluster_secret_file find each other's blocks there. "
+	 "Credentials are the environment's. off: none."},
 	{"socket", CONFIG_SOCKET, AT(socket), 0, 0, NULL, false,
 	 "Unix socket at which processes of the same user attach to the cache (tn_cache_attach), as /run/tenuto/tenuto.sock: a path of at "
 	 "most 107 bytes in a directory that is there. auto: tenuto.sock in $RUNTIME_DIRECTORY (systemd's), $XDG_RUNTIME_DIR or /run/tenuto, "
@@ -107,6 +110,7 @@ void config_init(struct config *c)
 		.slack = "off",
 		.plugins = "off",
 		.cluster_secret_file = "off",
+		.remote = "off",
 		.max_ops = o.max_ops,
 		.max_op_blocks = o.max_op_blocks,
 		.io_engine = o.io_engine,
@@ -513,4 +517,5 @@ void config_cache_opts(const struct config *c, struct tn_cache_opts *o)
 	o->header_cache_bytes = c->header_cache_bytes;
 	o->lock_timeout_ns = c->lock_timeout_ms * 1000000;
 	o->cluster_secret_file = strcmp(c->cluster_secret_file, "off") == 0 ? NULL : c->cluster_secret_file;
+	o->remote = strcmp(c->remote, "off") == 0 ? NULL : c->remote;
 }

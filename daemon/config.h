@@ -73,6 +73,7 @@ struct config {
 	const char *slack; /* directory of slack tables, or "off" */
 	const char *plugins; /* directory of plugins, or "off" */
 	const char *cluster_secret_file; /* or "off" */
+	const char *remote;		 /* likewise */
 	uint64_t max_blocks, max_ops, max_op_blocks;
 	const char *io_engine;
 	uint64_t io_depth, executors, workers;

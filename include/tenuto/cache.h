@@ -106,6 +106,8 @@ struct tn_save;
  * @transfer_streams: threads that ask the plugin for a transfer each, 1 to 64; 0: 8
  * @cluster_secret_file: file of mode 0600 with 16 to 4,096 secret bytes, the same on all nodes that are to know blocks by the same keys; NULL: the store's own
  *                   secret, which no other store has. With another secret than before, what a store holds is not found any more
+ * @remote:          an object store behind all tiers, as a backend of the transfer agent: "s3,bucket=kv,prefix=NAME" (docs/remote.md); NULL: none. Nodes that
+ *                   share it have the same @cluster_secret_file; without one it serves this store alone
  */
 struct tn_cache_opts {
 	size_t size;
@@ -143,6 +145,7 @@ struct tn_cache_opts {
 	const char *transfer;
 	uint32_t transfer_streams;
 	const char *cluster_secret_file;
+	const char *remote;
 };
 
 /** tn_cache_opts_init_sized - tn_cache_opts_init for a caller whose struct has @size bytes. Any thread. */
@@ -159,24 +162,20 @@ static inline void tn_cache_opts_init(struct tn_cache_opts *opts)
  *
  * Any thread; blocks for the recovery (about 1 s a million blocks).
  *
- * Of a store on several directories a lost device costs its own blocks. One whose directory is empty is made anew. One that
- * cannot be opened (its directory is not there or lets nobody in, its disk fails), and one whose directory is not given, is
- * offline for this session (a warning, struct tn_device_stats: health), and is made anew when it comes back: it missed a
- * session, and what it holds may have been dropped meanwhile. A file that is not a store's, or a store's that is
- * damaged beyond use, is never written: the open fails and says what is in it. An open that fails leaves no new file behind.
+ * Of a store on several directories a lost device costs its own blocks. One whose directory is empty is made anew. One that cannot be opened (its directory is
+ * not there or lets nobody in, its disk fails), and one whose directory is not given, is offline for this session (a warning, struct tn_device_stats: health),
+ * and is made anew when it comes back: it missed a session, and what it holds may have been dropped meanwhile. A file that is not a store's, or a store's that
+ * is damaged beyond use, is never written: the open fails and says what is in it. An open that fails leaves no new file behind.
  *
- * So a disk that is mounted only after the open costs its blocks for good, even if the session saved nothing: see to it
- * before the open that all directories are there; nothing waits for them. If the directory is one inside the mount, nothing is
- * written in its place; and if no directory is there, also of a cache that has only one, the open fails (-ENOENT) and
- * nothing is lost. If it is the mount point itself, which is an empty directory without its disk, a device is made there at
- * once, on the file system below, and grows to its part of the capacity.
+ * So a disk that is mounted only after the open costs its blocks for good, even if the session saved nothing: see to it before the open that all directories
+ * are there; nothing waits for them. If the directory is one inside the mount, nothing is written in its place; and if no directory is there, also of a cache
+ * that has only one, the open fails (-ENOENT) and nothing is lost. If it is the mount point itself, which is an empty directory without its disk, a device is
+ * made there at once, on the file system below, and grows to its part of the capacity.
  *
- * Return: 0 and *out, or -EINVAL (option), -EBUSY (another process owns an instance; the detail has its pid, or that of
- * a child of a dead owner that keeps the lock),
- * -ENOENT, -ENOTDIR, -EACCES, -EROFS, -EIO (of a directory of a new store, or of all of them), -ENOENT (read_only, and there
- * is no store), -ENOSPC, -ENOMEM, -EPROTONOSUPPORT (format version), -EUCLEAN (not a store, or broken beyond repair),
- * -EXDEV (directories of different stores, or two copies of one device), -ENODEV (more directories than the store has devices;
- * it cannot grow).
+ * Return: 0 and *out, or -EINVAL (option), -EBUSY (another process owns an instance; the detail has its pid, or that of a child of a dead owner that keeps the
+ * lock), -ENOENT, -ENOTDIR, -EACCES, -EROFS, -EIO (of a directory of a new store, or of all of them), -ENOENT (read_only, and there is no store), -ENOSPC,
+ * -ENOMEM, -EPERM (a secret file that others can read), -EPROTONOSUPPORT (format version), -EUCLEAN (not a store, or broken beyond repair), -EXDEV (directories
+ * of different stores, or two copies of one device), -ENODEV (more directories than the store has devices; it cannot grow).
  */
 TN_API int tn_cache_open(const struct tn_cache_opts *opts, struct tn_cache **out);
 

@@ -113,6 +113,8 @@ static const struct tn_py_field options[] = {
 	{"device", TN_PY_U32, offsetof(struct tn_cache_opts, device_tier.device)},
 	{"transfer", TN_PY_TEXT, offsetof(struct tn_cache_opts, transfer)},
 	{"transfer_streams", TN_PY_U32, offsetof(struct tn_cache_opts, transfer_streams)},
+	{"cluster_secret_file", TN_PY_TEXT, offsetof(struct tn_cache_opts, cluster_secret_file)},
+	{"remote", TN_PY_TEXT, offsetof(struct tn_cache_opts, remote)},
 	{NULL, 0, 0},
 };
 

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Objects by the transfer agent. Of each transfer the object and its bytes are sections for as long as it lasts. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <tenuto/xfer.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "tier/remote/client.h"
+
+struct request {
+	struct tn_xfer_section object, memory;
+	struct tn_xfer_list *local, *remote;
+	struct tn_xfer_request *request;
+	char name[TN_OBJECT_NAME_BYTES];
+};
+
+struct agent {
+	struct tn_object_client base;
+	const struct tn_alloc *alloc;
+	struct tn_xfer_agent *agent;
+	struct request slot[TN_OBJECT_SLOTS];
+};
+
+static struct agent *agent_of(struct tn_object_client *c)
+{
+	return (struct agent *)c;
+}
+
+/* What begin has made of it, all or in part. */
+static void end(struct agent *a, struct request *r)
+{
+	tn_xfer_release(r->request);
+	tn_xfer_list_destroy(r->local);
+	tn_xfer_list_destroy(r->remote);
+	if (r->object.meta)
+		tn_xfer_deregister(a->agent, TN_XFER_OBJECT, &r->object, 1, 0);
+	if (r->memory.bytes)
+		tn_xfer_deregister(a->agent, TN_XFER_DRAM, &r->memory, 1, 0);
+	memset(r, 0, sizeof(*r));
+}
+
+static int register_both(struct agent *a, struct request *r, uint32_t slot, const struct tn_object_transfer *t)
+{
+	const struct tn_xfer_section object = {.device = slot + 1, .meta = r->name};
+	const struct tn_xfer_section memory = {.address = (uintptr_t)t->bytes, .bytes = t->n};
+	int rc = tn_xfer_register(a->agent, TN_XFER_OBJECT, &object, 1);
+
+	if (rc)
+		return rc;
+	r->object = object;
+	rc = tn_xfer_register(a->agent, TN_XFER_DRAM, &memory, 1);
+	if (rc == 0)
+		r->memory = memory;
+	return rc;
+}
+
+static int begin(struct tn_object_client *c, uint32_t slot, const struct tn_object_transfer *t)
+{
+	const struct tn_xfer_run object = {.bytes = t->n, .device = slot + 1, .stride = t->n, .count = 1};
+	const struct tn_xfer_run memory = {.address = (uintptr_t)t->bytes, .bytes = t->n, .stride = t->n, .count = 1};
+	struct agent *a = agent_of(c);
+	struct request *r = &a->slot[slot];
+	int rc;
+
+	snprintf(r->name, sizeof(r->name), "%s", t->name);
+	rc = register_both(a, r, slot, t);
+	rc = rc ? rc : tn_xfer_list_create(a->agent, NULL, TN_XFER_DRAM, &memory, 1, &r->local);
+	rc = rc ? rc : tn_xfer_list_create(a->agent, NULL, TN_XFER_OBJECT, &object, 1, &r->remote);
+	rc = rc ? rc : tn_xfer_request_create(a->agent, t->write ? TN_XFER_WRITE : TN_XFER_READ, r->local, NULL, r->remote, NULL, 0, NULL, &r->request);
+	rc = rc ? rc : tn_xfer_post(r->request, t->deadline_ns, NULL, TN_XFER_NO_NOTIFICATION);
+	if (rc)
+		end(a, r);
+	return rc;
+}
+
+static int poll(struct tn_object_client *c, uint32_t slot)
+{
+	struct request *r = &agent_of(c)->slot[slot];
+	struct tn_xfer_status s = {.size = sizeof(s)};
+
+	tn_xfer_status(r->request, &s);
+	if (s.state != TN_XFER_ENDED)
+		return -EINPROGRESS;
+	end(agent_of(c), r);
+	return s.status;
+}
+
+static void destroy(struct tn_object_client *c)
+{
+	struct agent *a = agent_of(c);
+
+	for (uint32_t i = 0; i < TN_OBJECT_SLOTS; i++) {
+		if (a->slot[i].request)
+			tn_xfer_cancel(a->slot[i].request, TN_FOREVER);
+		end(a, &a->slot[i]);
+	}
+	tn_xfer_agent_destroy(a->agent);
+	tn_put(a->alloc, a, sizeof(*a));
+}
+
+static const struct tn_object_client_ops ops = {.size = sizeof(ops), .name = "agent", .begin = begin, .poll = poll, .destroy = destroy};
+
+int tn_agent_client_create(const char *spec, const struct tn_alloc *alloc, struct tn_object_client **out)
+{
+	const char *const backends[] = {"memory", spec};
+	struct agent *a = tn_get(alloc, sizeof(*a));
+	struct tn_xfer_agent_opts o;
+	char name[64];
+	int rc;
+
+	if (!a)
+		return tn_fail(-ENOMEM, "remote tier: no memory");
+	snprintf(name, sizeof(name), "tenuto-remote-%d", (int)getpid());
+	tn_xfer_agent_opts_init(&o);
+	o.name = name;
+	o.backends = backends;
+	o.nbackends = 2;
+	o.listen = "none";
+	a->base.ops = &ops;
+	a->alloc = alloc;
+	rc = tn_xfer_agent_create(&o, &a->agent);
+	if (rc)
+		tn_put(alloc, a, sizeof(*a));
+	else
+		*out = &a->base;
+	return rc;
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the remote tier wants of an object store: objects are written whole, once, and read from their first byte on. Nothing waits: a transfer is begun in
+ * a slot and asked for until it has ended.
+ *
+ * Owner thread only.
+ */
+#ifndef TN_TIER_REMOTE_CLIENT_H
+#define TN_TIER_REMOTE_CLIENT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/alloc.h"
+#include "base/log.h"
+
+#define TN_OBJECT_SLOTS 16u
+#define TN_OBJECT_NAME_BYTES 256u
+
+/* The caller's, with its bytes, until it has ended. */
+struct tn_object_transfer {
+	bool write;
+	const char *name;
+	void *bytes;
+	uint64_t n;
+	uint64_t deadline_ns;
+};
+
+struct tn_object_client {
+	const struct tn_object_client_ops *ops;
+};
+
+struct tn_object_client_ops {
+	size_t size;
+	const char *name;
+	/* 0: it has begun in the slot, which is free; or why not. */
+	int (*begin)(struct tn_object_client *c, uint32_t slot, const struct tn_object_transfer *t);
+	/*
+	 * -EINPROGRESS; else the slot is free, and nothing of it moves: 0; -ENOENT: no such object; -EEXIST: there is one already; -ETIMEDOUT; -EIO and what
+	 * else the store says.
+	 */
+	int (*poll)(struct tn_object_client *c, uint32_t slot);
+	/* Ends what is under way. */
+	void (*destroy)(struct tn_object_client *c);
+};
+
+/*
+ * A client by the transfer agent: "s3,bucket=kv,endpoint=http://127.0.0.1:8333" as tn_xfer_backend_add takes it (docs/s3.md). 0 and *out, or what the agent
+ * says: -EINVAL, -ENOENT (no such plugin).
+ */
+int tn_agent_client_create(const char *spec, const struct tn_alloc *alloc, struct tn_object_client **out);
+
+#endif

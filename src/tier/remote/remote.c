@@ -1,0 +1,406 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tier/remote/remote.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "tier/remote/client.h"
+#include "tier/remote/object.h"
+
+#define BLOCKS 65536u		   /* that the tier knows at most */
+#define PREFIX "tenuto"
+#define PREFIX_BYTES 64u
+#define SPEC_BYTES 512u
+#define MOVE_NS 10000000000ull	   /* deadline of a block */
+#define PROBE_NS 2000000000ull	   /* likewise of a look-up's header */
+#define POLL_NS 200000ull	   /* between looks at what is under way */
+#define FAILURES 3u		   /* in a row, and the store is left alone, ... */
+#define ALONE_NS 5000000000ull	   /* ... for so long */
+
+/* A look-up's header, or a block; free if both are NULL. */
+struct slot {
+	struct tn_tier_probe *probe;
+	struct tn_tier_move *move;
+	uint32_t key; /* of the probe's */
+	unsigned char *buffer;
+	uint64_t bytes;
+};
+
+struct remote {
+	struct tn_tier_base base;
+	const struct tn_tier_env *env;
+	struct tn_object_client *client;
+	char prefix[PREFIX_BYTES];
+	struct tn_list probes, moves; /* that wait for slots; the first probe may have some */
+	uint32_t asked, answered, found; /* keys of the first probe; found: all before it */
+	bool gap;			 /* one of them is not there: what follows does not count */
+	struct slot slot[TN_OBJECT_SLOTS];
+	uint32_t busy;
+	uint32_t failures;
+	uint64_t alone_ns; /* until when the store is left alone; 0: it is not */
+};
+
+static struct remote *remote_of(struct tn_tier_base *t)
+{
+	return (struct remote *)t;
+}
+
+static const struct remote *remote_at(const struct tn_tier_base *t)
+{
+	return (const struct remote *)t;
+}
+
+/* ---- the store's health ------------------------------------------------------------------------------------------- */
+
+static void hear(struct remote *r, int status, uint64_t now_ns)
+{
+	if (status == 0 || status == -ENOENT || status == -EEXIST) {
+		if (r->failures >= FAILURES)
+			tn_log(r->env->log, TN_LOG_INFO, "remote tier: the store answers again");
+		r->failures = 0;
+		return;
+	}
+	if (++r->failures < FAILURES)
+		return;
+	if (r->failures == FAILURES)
+		tn_log(r->env->log, TN_LOG_WARN, "remote tier: %u requests in a row failed (error %d); the store is asked again in %llu s", r->failures, -status,
+		       ALONE_NS / 1000000000ull);
+	r->alone_ns = now_ns + ALONE_NS;
+}
+
+static int health(const struct tn_tier_base *t)
+{
+	return remote_at(t)->alone_ns ? -EHOSTDOWN : 0;
+}
+
+/* ---- slots ----------------------------------------------------------------------------------------------------------- */
+
+static struct slot *free_slot(struct remote *r)
+{
+	for (uint32_t i = 0; i < TN_OBJECT_SLOTS; i++)
+		if (!r->slot[i].probe && !r->slot[i].move)
+			return &r->slot[i];
+	return NULL;
+}
+
+static int fit(const struct remote *r, struct slot *s, uint64_t bytes)
+{
+	if (s->bytes >= bytes)
+		return 0;
+	tn_put(r->env->alloc, s->buffer, s->bytes);
+	s->buffer = tn_get(r->env->alloc, bytes);
+	s->bytes = s->buffer ? bytes : 0;
+	return s->buffer ? 0 : -ENOMEM;
+}
+
+/* What of the slot's buffer is written, or read. */
+static int begin(struct remote *r, struct slot *s, const struct tn_tier_space *space, const struct tn_key *key, uint64_t bytes, uint64_t deadline_ns)
+{
+	char name[TN_OBJECT_NAME_BYTES];
+	struct tn_object_transfer t = {.write = s->move && s->move->write, .name = name, .bytes = s->buffer, .n = bytes, .deadline_ns = deadline_ns};
+
+	tn_object_name(r->prefix, space, key, name, sizeof(name));
+	return r->client->ops->begin(r->client, (uint32_t)(s - r->slot), &t);
+}
+
+/* ---- blocks -------------------------------------------------------------------------------------------------------- */
+
+static void start_move(struct tn_tier_base *t, struct tn_tier_move *move)
+{
+	tn_list_push(&remote_of(t)->moves, &move->link);
+}
+
+static void pack(const struct tn_tier_move *m, unsigned char *object)
+{
+	tn_object_encode(m, object);
+	memcpy(object + tn_object_header_bytes(m->shape), tn_mapping_address(m->mem.memory, m->mem.flat), m->shape->slot_bytes);
+}
+
+/* What is not the block is not there: the core forgets it, and somebody computes it anew. */
+static int unpack(const struct tn_tier_move *m, const unsigned char *object)
+{
+	const unsigned char *data = object + tn_object_header_bytes(m->shape);
+	struct iovec iov[TN_OBJECT_IOVS_MAX];
+
+	if (tn_object_decode(object, m))
+		return -ENOENT;
+	for (uint32_t l = 0; l < m->shape->layers; l++)
+		tn_span_store(&m->mem, m->shape, l, data + (uint64_t)l * m->shape->padded_bytes, iov);
+	return 0;
+}
+
+static int begin_move(struct remote *r, struct slot *s, uint64_t now_ns)
+{
+	struct tn_tier_move *m = s->move;
+	uint64_t bytes = tn_object_header_bytes(m->shape) + m->shape->slot_bytes;
+	int rc = fit(r, s, bytes);
+
+	if (rc)
+		return rc;
+	if (m->write)
+		pack(m, s->buffer);
+	return begin(r, s, &m->space, &m->key, bytes, now_ns + MOVE_NS);
+}
+
+static void end_move(struct slot *s, int status)
+{
+	struct tn_tier_move *m = s->move;
+
+	s->move = NULL;
+	if (m->write && status == -EEXIST) /* another node was first: the same key is the same block */
+		status = 0;
+	if (!m->write && status == 0)
+		status = unpack(m, s->buffer);
+	m->done(m, status);
+}
+
+/* ---- look-ups --------------------------------------------------------------------------------------------------------- */
+
+static int start_probe(struct tn_tier_base *t, struct tn_tier_probe *probe)
+{
+	tn_list_push(&remote_of(t)->probes, &probe->link);
+	return 0;
+}
+
+static struct tn_tier_probe *first_probe(const struct remote *r)
+{
+	return tn_list_empty(&r->probes) ? NULL : tn_container_of(r->probes.next, struct tn_tier_probe, link);
+}
+
+static int begin_probe(struct remote *r, struct slot *s, uint64_t now_ns)
+{
+	int rc = fit(r, s, TN_OBJECT_HEAD_BYTES);
+
+	return rc ? rc : begin(r, s, &s->probe->space, &s->probe->keys[s->key], TN_OBJECT_HEAD_BYTES, now_ns + PROBE_NS);
+}
+
+static void answer(struct remote *r, struct slot *s, int status)
+{
+	struct tn_tier_probe *p = s->probe;
+	bool there = status == 0 && tn_object_check(s->buffer, &p->space, &p->keys[s->key]) == 0;
+
+	s->probe = NULL;
+	r->answered++;
+	if (!there && (!r->gap || s->key < r->found))
+		r->found = s->key;
+	r->gap |= !there;
+	if (r->answered < r->asked || (!r->gap && r->asked < p->n))
+		return;
+	p->found = r->gap ? r->found : p->n;
+	tn_list_del(&p->link);
+	r->asked = r->answered = r->found = 0;
+	r->gap = false;
+	p->done(p, 0);
+}
+
+/* ---- steps -------------------------------------------------------------------------------------------------------------- */
+
+static void end_slot(struct remote *r, struct slot *s, int status, uint64_t now_ns)
+{
+	r->busy--;
+	hear(r, status, now_ns);
+	if (s->probe)
+		answer(r, s, status);
+	else
+		end_move(s, status);
+}
+
+static bool poll_slots(struct remote *r, uint64_t now_ns)
+{
+	bool any = false;
+
+	for (uint32_t i = 0; i < TN_OBJECT_SLOTS && r->busy > 0; i++) {
+		struct slot *s = &r->slot[i];
+		int status = s->probe || s->move ? r->client->ops->poll(r->client, i) : -EINPROGRESS;
+
+		if (status == -EINPROGRESS)
+			continue;
+		end_slot(r, s, status, now_ns);
+		any = true;
+	}
+	return any;
+}
+
+/* The next key of the first look-up, else the next block; false: there is none, or no slot. */
+static bool fill_slot(struct remote *r, uint64_t now_ns)
+{
+	struct tn_tier_probe *p = first_probe(r);
+	struct slot *s = free_slot(r);
+	int rc;
+
+	if (s && p && !r->gap && r->asked < p->n) {
+		s->probe = p;
+		s->key = r->asked++;
+	} else if (s && !tn_list_empty(&r->moves)) {
+		s->move = tn_container_of(tn_list_pop(&r->moves), struct tn_tier_move, link);
+	} else {
+		return false;
+	}
+	r->busy++;
+	rc = r->alone_ns ? -EHOSTDOWN : s->probe ? begin_probe(r, s, now_ns) : begin_move(r, s, now_ns);
+	if (rc == -EHOSTDOWN) {
+		r->busy--;
+		if (s->probe)
+			answer(r, s, rc);
+		else
+			end_move(s, rc);
+	} else if (rc) {
+		end_slot(r, s, rc, now_ns);
+	}
+	return true;
+}
+
+static bool step(struct tn_tier_base *t, uint64_t now_ns, uint64_t *due_ns)
+{
+	struct remote *r = remote_of(t);
+	bool any = poll_slots(r, now_ns);
+
+	if (r->alone_ns && now_ns >= r->alone_ns)
+		r->alone_ns = 0;
+	while (fill_slot(r, now_ns))
+		any = true;
+	if (r->busy > 0 && now_ns + POLL_NS < *due_ns)
+		*due_ns = now_ns + POLL_NS;
+	return any;
+}
+
+static uint32_t events(struct tn_tier_base *t, struct tn_tier_event *out, uint32_t max)
+{
+	return 0;
+}
+
+/* ---- places ------------------------------------------------------------------------------------------------------------ */
+
+static int space(struct tn_tier_base *t, const struct tn_shape *shape, uint32_t *cls)
+{
+	*cls = 0;
+	return 0;
+}
+
+/* A key is a place. */
+static int place(struct tn_tier_base *t, struct tn_place_wait *w, uint32_t want, uint32_t *out)
+{
+	uint32_t n = want < TN_PLACES_AT_ONCE ? want : TN_PLACES_AT_ONCE;
+
+	if (health(t))
+		return tn_fail(-EHOSTDOWN, "the remote store does not answer");
+	memset(out, 0, n * sizeof(*out));
+	return (int)n;
+}
+
+static void release(struct tn_tier_base *t, tn_block b, uint32_t at, int status)
+{
+}
+
+static void fill(struct tn_tier_base *t, tn_block b, uint32_t at, const struct tn_index_entry *entry)
+{
+}
+
+static void drain(struct tn_tier_base *t, tn_block b, uint32_t at, enum tn_leave how)
+{
+}
+
+static uint64_t capacity(const struct tn_tier_base *t)
+{
+	uint32_t records = remote_at(t)->env->max_blocks;
+
+	return records / 2 < BLOCKS ? records / 2 : BLOCKS;
+}
+
+/* ---- the whole ---------------------------------------------------------------------------------------------------------- */
+
+static void destroy(struct tn_tier_base *t)
+{
+	struct remote *r = remote_of(t);
+	struct tn_list *link;
+
+	if (r->client)
+		r->client->ops->destroy(r->client);
+	while ((link = tn_list_pop(&r->probes))) {
+		struct tn_tier_probe *p = tn_container_of(link, struct tn_tier_probe, link);
+
+		p->done(p, -ESHUTDOWN);
+	}
+	for (uint32_t i = 0; i < TN_OBJECT_SLOTS; i++)
+		tn_put(r->env->alloc, r->slot[i].buffer, r->slot[i].bytes);
+	if (t->policy)
+		t->policy->ops->destroy(t->policy);
+	tn_put(r->env->alloc, r, sizeof(*r));
+}
+
+static const struct tn_tier_ops ops = {
+	.size = sizeof(ops),
+	.abi = TN_TIER_ABI,
+	.name = "remote",
+	.traits = {.reach = TN_REACH_WHOLE, .keyed = true, .offloads = true},
+	.space = space,
+	.probe = start_probe,
+	.place = place,
+	.release = release,
+	.fill = fill,
+	.drain = drain,
+	.capacity = capacity,
+	.health = health,
+	.move = start_move,
+	.events = events,
+	.step = step,
+	.destroy = destroy,
+};
+
+static int plan(struct tn_tier_env *env, uint64_t *blocks)
+{
+	if (env->o->remote)
+		*blocks += BLOCKS;
+	return 0;
+}
+
+/* "BACKEND,...[,prefix=PREFIX]": what is behind the prefix's comma is the backend's, too. */
+static int split(struct remote *r, const char *remote, char spec[SPEC_BYTES])
+{
+	static const char word[] = ",prefix=";
+	const char *at = strstr(remote, word), *value = at ? at + sizeof(word) - 1 : PREFIX, *rest;
+	size_t n = strcspn(value, ",");
+	int length;
+
+	if (n == 0 || n >= PREFIX_BYTES)
+		return tn_fail(-EINVAL, "remote \"%s\": a prefix has 1 to %u bytes", remote, PREFIX_BYTES - 1);
+	snprintf(r->prefix, sizeof(r->prefix), "%.*s", (int)n, value);
+	rest = at ? value + n : "";
+	length = snprintf(spec, SPEC_BYTES, "%.*s%s,if_absent=1", (int)(at ? (size_t)(at - remote) : strlen(remote)), remote, rest);
+	return length < (int)SPEC_BYTES ? 0 : tn_fail(-EINVAL, "remote \"%.60s...\": longer than %u bytes", remote, SPEC_BYTES);
+}
+
+static int make(const struct tn_tier_env *env, struct tn_tier_base **out)
+{
+	struct tn_policy_opts po = {.capacity = env->max_blocks, .seed = env->o->seed, .alloc = env->alloc};
+	const struct tn_policy_ops *policy;
+	char spec[SPEC_BYTES];
+	struct remote *r;
+	int rc;
+
+	if (!env->o->remote)
+		return 0;
+	if (!env->o->cluster_secret_file)
+		tn_log(env->log, TN_LOG_WARN, "remote tier: without cluster_secret_file it serves this store alone; no other node finds what is saved there");
+	r = tn_get(env->alloc, sizeof(*r));
+	if (!r)
+		return tn_fail(-ENOMEM, "remote tier: no memory");
+	r->env = env;
+	r->base.ops = &ops;
+	r->base.tier = TN_TIER_REMOTE;
+	tn_list_init(&r->probes);
+	tn_list_init(&r->moves);
+	rc = split(r, env->o->remote, spec);
+	rc = rc ? rc : tn_policy_find("lru", &policy);
+	rc = rc ? rc : policy->create(&po, &r->base.policy);
+	rc = rc ? rc : tn_agent_client_create(spec, env->alloc, &r->client);
+	if (rc)
+		destroy(&r->base);
+	else
+		*out = &r->base;
+	return rc;
+}
+
+const struct tn_tier_maker tn_remote_tier_maker = {.plan = plan, .make = make};
