@@ -29,7 +29,9 @@ void rig_memory_free(const struct rig *r, void *memory, uint64_t bytes)
 /* That its pools lie on, or NULL. */
 static struct tn_soft_device *device_of(const struct rig *r)
 {
-	return r->o.device && !r->o.soft_device ? tn_soft_device_of_process() : r->o.soft_device;
+	if (!r->o.device)
+		return NULL;
+	return r->o.soft_device ? r->o.soft_device : tn_soft_device_of_process();
 }
 
 static uint64_t block_bytes(const struct tn_geometry *g)
