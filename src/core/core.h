@@ -605,7 +605,7 @@ static inline enum tn_reach tn_item_reach(const struct tn_write_item *item)
 {
 	return item->w->op.cache->row.tier[item->tier]->ops->traits.reach;
 }
-/* Whether these slots are held, and by nothing but transfers under way: none by a lease, or by a save that waits for its caller. */
+/* Whether these slots are held, and by nothing but transfers under way: none by a lease, by a save that waits for its caller, or by an operation that stands. */
 bool tn_places_pass(struct tn_cache *cache, uint32_t first, uint32_t n);
 
 /* dirty.c */

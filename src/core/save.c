@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/trace.h"
+#include "core/budget.h"
 #include "core/core.h"
 #include "core/near.h"
 
@@ -539,8 +540,8 @@ static uint32_t tell_results(struct tn_save_op *save)
 
 /*
  * Before the first block is shown: whether to wait for the one before it, which is on its way. Of the same session's saves each is waited for until it ends,
- * because that session's caller is the one who waits; of another session's only one that needs nothing but the devices. Else this save's blocks are
- * not let in after all: nobody is made to wait for another caller.
+ * because that session's caller is the one who waits; of another session's only one that needs nothing but the devices; and none whose pages lie on a
+ * device that stands, unless this save's do, too. Else this save's blocks are not let in after all: nobody is made to wait for another caller.
  */
 static bool waits_for_parent(struct tn_save_op *save)
 {
@@ -550,7 +551,7 @@ static bool waits_for_parent(struct tn_save_op *save)
 	if (save->shown > 0 || !save->chained || tn_key_is_zero(&save->parent))
 		return false;
 	parent = tn_registry_find_one(save->w.op.cache->registry, save->w.op.space->index, &save->parent, false);
-	save->cut = is_cut(save, parent, &item) ||
+	save->cut = is_cut(save, parent, &item) || (item && tn_op_stands(&item->w->op) && !tn_op_stands(&save->w.op)) ||
 		    (item && item->w->op.session != save->w.op.session && waits_for_caller(item->w->save));
 	return item && !save->cut;
 }

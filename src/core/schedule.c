@@ -92,7 +92,7 @@ static uint64_t for_disk(const struct tn_writing *w)
 	return w->unplaced + w->unwritten - w->copying;
 }
 
-/* What of saves waits for the disk. Gives back what was admitted and does not any more. */
+/* What of saves waits for the disk. Gives back what was admitted and does not any more: it was written, or waits for a device that stands. */
 static uint64_t backlog_of(struct tn_cache *cache)
 {
 	uint64_t sum = 0;
@@ -100,10 +100,9 @@ static uint64_t backlog_of(struct tn_cache *cache)
 	for (const struct tn_list *pos = cache->saves.next; pos != &cache->saves; pos = pos->next) {
 		struct tn_save_op *save = tn_container_of(pos, struct tn_save_op, w.op.link);
 		const struct tn_shape *s = save->w.op.shape;
-		uint64_t left = for_disk(&save->w) * s->slot_bytes;
+		uint64_t left = tn_op_stands(&save->w.op) ? 0 : for_disk(&save->w) * s->slot_bytes;
 
-		if (!tn_op_stands(&save->w.op))
-			sum += left / s->layers * save->w.ready;
+		sum += left / s->layers * save->w.ready;
 		if (save->held || left >= save->admitted_bytes)
 			continue;
 		tn_schedule_give_back(&save->w.op, save->admitted_bytes - left);

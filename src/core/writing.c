@@ -90,11 +90,13 @@ static void placed(struct tn_write_item *item, const struct tn_tier_base *t, uin
 /* ---- slots that only transfers hold ---------------------------------------------------------------------- */
 
 /*
- * A save or an offload that waits for no place and for no call of its user any more: of layers that were given at most for
+ * A save or an offload that waits for no place, for no device that stands, and for no call of its user any more: of layers that were given at most for
  * their events.
  */
 static bool only_writes(const struct tn_writing *w)
 {
+	if (tn_op_stands(&w->op))
+		return false;
 	if (!w->save)
 		return w->unplaced == 0;
 	return tn_op_is_cancelled(&w->op) || (tn_op_is_committed(&w->op) && w->unplaced == 0);
@@ -112,7 +114,7 @@ static bool writes_pass(const struct tn_writing *w, uint32_t first, uint32_t n, 
 
 /*
  * References that loads have on blocks in these slots, wherever they load them from, and offloads on blocks that go further
- * down: they end by themselves.
+ * down: they end by themselves, unless their device stands.
  */
 static uint64_t transfer_refs(const struct tn_cache *cache, uint32_t first, uint32_t n)
 {
@@ -127,8 +129,9 @@ static uint64_t transfer_refs(const struct tn_cache *cache, uint32_t first, uint
 
 	for (const struct tn_list *pos = cache->loads.next; pos != &cache->loads; pos = pos->next) {
 		const struct tn_reading *r = tn_container_of(pos, struct tn_reading, op.link);
+		uint32_t held = tn_op_stands(&r->op) ? 0 : r->op.n;
 
-		for (uint32_t i = 0; i < r->op.n; i++)
+		for (uint32_t i = 0; i < held; i++)
 			refs += r->items[i].state != TN_READ_IDLE &&
 				tn_tier_place_of(cache->row.durable, r->items[i].block) - first < n;
 	}

@@ -191,6 +191,108 @@ static void the_blocks_that_a_device_waits_for_come_to_host_memory(void **state)
 	down(&w);
 }
 
+/* ---- what its operations hold ------------------------------------------------------------------------------------ */
+
+/* All slots, or all bytes that may wait for the disk. */
+static void up_small(struct world *w, void **state, uint64_t disk_bytes, uint64_t backlog_bytes)
+{
+	const struct form *form = *state;
+
+	assert_int_equal(tn_soft_device_create(&(struct tn_soft_device_opts){.seed = tn_test_seed()}, &w->device[0]), 0);
+	rig_init(&w->r, disk_bytes, form->host_bytes, 64);
+	w->r.o.cache.scheduler = form->scheduler;
+	w->r.o.cache.executors = form->executors;
+	w->r.o.cache.write_backlog_bytes = backlog_bytes;
+	w->r.o.cache.max_ops = 64;
+	on(w, w->device[0]);
+	rig_must_open(&w->r);
+	on(w, NULL);
+	assert_int_equal(rig_space_open(&w->r, &(struct rig_space_opts){.seed = 8, .head_dim = 128}, &w->host), 0);
+}
+
+static void down_small(struct world *w)
+{
+	on(w, NULL);
+	rig_space_close(&w->host);
+	on(w, w->device[0]);
+	rig_tear_down(&w->r);
+	tn_soft_device_destroy(w->device[0]);
+}
+
+/* Each slot of the disk holds a block of a load that stands: no segment can go, and a save of another size is told so at once. */
+static void a_save_does_not_wait_for_slots_that_loads_of_a_device_that_stands_hold(void **state)
+{
+	enum { LOADS = 48 };
+	struct tn_load *load[LOADS];
+	struct world w = {0};
+	uint32_t n = 0;
+	uint64_t begun;
+
+	up_small(&w, state, 16u << 20, 0);
+	for (uint32_t i = 0; i < LOADS; i++)
+		rig_save(w.r.s, first_of(i), BLOCKS, 0);
+	assert_int_equal(rig_flush(&w.r), 0);
+	tn_soft_device_hold(w.device[0], true);
+	for (uint32_t i = 0; i < LOADS; i++)
+		if (rig_count(w.r.s, first_of(i), BLOCKS) > 0)
+			load[n++] = rig_load_begin(w.r.s, first_of(i), BLOCKS, i * BLOCKS * RIG_PAGES, NULL);
+	usleep(2 * TN_COPIER_STANDS_NS / 1000);
+	begun = tn_test_now();
+	assert_int_equal(rig_save(&w.host, 1, 1, 0).error, -ENOSPC);
+	assert_true(tn_test_now() - begun < RIG_SECOND);
+	tn_soft_device_hold(w.device[0], false);
+	for (uint32_t i = 0; i < n; i++) {
+		rig_load_wait(w.r.s, load[i], RIG_LAYERS - 1);
+		rig_load_end(w.r.s, load[i]);
+	}
+	assert_int_equal(rig_save(&w.host, 1, 1, 0).stored, 1);
+	down_small(&w);
+}
+
+static void saves_of_a_device_that_stands_take_nothing_of_the_backlog(void **state)
+{
+	struct world w = {0};
+
+	up_small(&w, state, 64u << 20, OPS * BLOCKS * (128u << 10));
+	tn_soft_device_hold(w.device[0], true);
+	for (uint32_t i = 0; i < OPS; i++) {
+		w.save[i] = rig_save_begin(w.r.s, first_of(i), BLOCKS, i * BLOCKS * RIG_PAGES, NULL);
+		rig_save_give(w.r.s, w.save[i]);
+	}
+	rig_until(&w.r, tn_soft_device_stats(w.device[0]).under_way > 0);
+	usleep(2 * TN_COPIER_STANDS_NS / 1000);
+	assert_int_equal(rig_save(&w.host, 1, BLOCKS, 0).stored, BLOCKS);
+	tn_soft_device_hold(w.device[0], false);
+	for (uint32_t i = 0; i < OPS; i++)
+		assert_int_equal(rig_save_end(w.r.s, w.save[i]).stored, BLOCKS);
+	down_small(&w);
+}
+
+/* The blocks before a save's own are on their way from the device: what nobody could find is not kept. */
+static void a_save_does_not_wait_for_the_blocks_before_it_that_stand(void **state)
+{
+	const struct tn_key parent = rig_key(BLOCKS);
+	struct tn_save *first, *second;
+	struct tn_save_opts o;
+	struct world w = {0};
+	struct rig_space same;
+
+	up_small(&w, state, 64u << 20, 0);
+	assert_int_equal(rig_space_open(&w.r, &(struct rig_space_opts){0}, &same), 0);
+	tn_soft_device_hold(w.device[0], true);
+	first = rig_save_begin(w.r.s, 1, BLOCKS, 0, NULL);
+	rig_save_give(w.r.s, first);
+	tn_save_opts_init(&o);
+	o.parent = &parent;
+	second = rig_save_begin(&same, 1 + BLOCKS, BLOCKS, 0, &o);
+	rig_save_give(&same, second);
+	assert_int_equal(rig_save_end(&same, second).rejected, BLOCKS);
+	tn_soft_device_hold(w.device[0], false);
+	assert_int_equal(rig_save_end(w.r.s, first).stored, BLOCKS);
+	rig_space_close(&same);
+	down_small(&w);
+}
+
 /* ---- the ends of its operations ------------------------------------------------------------------------------------ */
 
 static void a_deadline_ends_the_loads_of_a_device_that_stands(void **state)
@@ -306,6 +408,9 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		ALL(host_memory_and_other_devices_go_on_beside_a_device_that_stands),
 		SOME(host_memory_goes_on_beside_two_devices_that_stand),
+		FORM(a_save_does_not_wait_for_slots_that_loads_of_a_device_that_stands_hold, 0, "one chunk"),
+		FORM(saves_of_a_device_that_stands_take_nothing_of_the_backlog, 0, "one chunk"),
+		SOME(a_save_does_not_wait_for_the_blocks_before_it_that_stand),
 		SOME(the_blocks_that_a_device_waits_for_come_to_host_memory),
 		SOME(a_deadline_ends_the_loads_of_a_device_that_stands),
 		SOME(a_lost_device_ends_all_that_it_kept_waiting),

@@ -7,7 +7,8 @@
  *	slots of the right size whose removal is not durable yet: a commit of the log brings them;
  *	a segment that moves to this size, or whose preparation stops: a commit, or one write;
  *	a file that gets longer: two seconds, or as long as it takes where nothing can go instead;
- *	transfers that are all that keeps some segment from moving, and end by themselves: for a second at most;
+ *	transfers that are all that keeps some segment from moving, and end by themselves, as those of a device that stands
+ *	(core/budget.h) do not: for a second at most;
  *	other saves of a space at its quota, and transfers that hold what was dropped of it: likewise;
  *	the turn to move a segment, which the first one in the core's queue has.
  *
