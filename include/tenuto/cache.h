@@ -103,7 +103,7 @@ struct tn_save;
  * @device_tier:     memory of a device for blocks, above the host tier (tenuto/memory.h); default none
  * @transfer:        between files and memory of devices of this process: "auto" (default): straight, by the plugin gds, where it needs no host memory; else
  *                   by way of pinned host memory. "direct": by the plugin in any case; tn_memory_register fails where it does not serve. "bounce": never by it
- * @transfer_streams: threads that ask the plugin for a transfer each, 1 to 64; 0: 8
+ * @transfer_streams: threads, for each device, that ask the plugin for a transfer each, 1 to 64; 0: 8
  * @cluster_secret_file: file of mode 0600 with 16 to 4,096 secret bytes, the same on all nodes that are to know blocks by the same keys; NULL: the store's own
  *                   secret, which no other store has. With another secret than before, what a store holds is not found any more
  * @remote:          an object store behind all tiers, as a backend of the transfer agent: "s3,bucket=kv,prefix=NAME" (docs/remote.md); NULL: none. Nodes that

@@ -36,7 +36,7 @@ static void host_memory_has_its_iocbs_whatever_devices_come(void **state)
 	tn_budgets_init(&b, &copiers);
 	for (uint32_t i = 0; i < DRIVERS; i++) {
 		assert_int_equal(tn_soft_device_create(&o, &device[i]), 0);
-		assert_int_equal(tn_copiers_join(&copiers, tn_soft_device_driver(device[i]), 0, false, &copier[i]), 0);
+		assert_int_equal(tn_copiers_join(&copiers, tn_soft_device_driver(device[i]), 0, &copier[i]), 0);
 		taken[i] = take_all(&b, copier[i]);
 		all += taken[i];
 		assert_true(taken[i] > 0 || i > 3);

@@ -180,9 +180,9 @@ bool tn_transfers_maps(const struct tn_cache *cache)
 	return cache->transfers && tn_executor_maps(cache->transfers->executor);
 }
 
-int tn_transfers_open_direct(const struct tn_cache *cache, const struct tn_device_driver *driver, uint32_t device, bool *open)
+int tn_transfers_open_direct(const struct tn_cache *cache, const struct tn_device_driver *driver, uint32_t device, const struct tn_copier *copier)
 {
-	return tn_direct_open(cache->transfers ? cache->transfers->direct : NULL, driver, device, open);
+	return tn_direct_open(cache->transfers ? cache->transfers->direct : NULL, driver, device, tn_copier_number(copier));
 }
 
 /* The cache's own memory of the host is mapped for as long as there is an executor. */

@@ -59,6 +59,6 @@ void tn_transfers_unmap(const struct tn_cache *cache, void *memory, uint64_t byt
 /* Whether the executor has any use for that. Any thread. */
 bool tn_transfers_maps(const struct tn_cache *cache);
 /* As tn_direct_open (device/direct.h), for a memory that is to be registered. Any thread. */
-int tn_transfers_open_direct(const struct tn_cache *cache, const struct tn_device_driver *driver, uint32_t device, bool *open);
+int tn_transfers_open_direct(const struct tn_cache *cache, const struct tn_device_driver *driver, uint32_t device, const struct tn_copier *copier);
 
 #endif

@@ -26,7 +26,6 @@ struct tn_copier {
 	struct tn_copiers *all;
 	uint32_t number, users;
 	uint32_t lost; /* shared */
-	bool sums;     /* shared */
 	struct stream at[WAYS][STREAMS]; /* by enum tn_device_way */
 };
 
@@ -102,7 +101,7 @@ static int create(struct tn_copiers *all, const struct tn_device_driver *driver,
 	return rc;
 }
 
-int tn_copiers_join(struct tn_copiers *all, const struct tn_device_driver *driver, uint32_t device, bool sums, struct tn_copier **out)
+int tn_copiers_join(struct tn_copiers *all, const struct tn_device_driver *driver, uint32_t device, struct tn_copier **out)
 {
 	uint32_t at = 0, empty = 0;
 	int rc = 0;
@@ -121,8 +120,6 @@ int tn_copiers_join(struct tn_copiers *all, const struct tn_device_driver *drive
 	}
 	if (rc == 0) {
 		all->at[at]->users++;
-		if (sums)
-			__atomic_store_n(&all->at[at]->sums, true, __ATOMIC_RELAXED);
 		*out = all->at[at];
 	}
 	pthread_mutex_unlock(&all->lock);
@@ -168,19 +165,13 @@ bool tn_copier_lost(const struct tn_copier *copier)
 	return __atomic_load_n(&copier->lost, __ATOMIC_RELAXED);
 }
 
-bool tn_copier_sums(const struct tn_copier *c)
-{
-	return __atomic_load_n(&c->sums, __ATOMIC_RELAXED);
-}
-
-/* One copying more is under way, or less. */
-static void moves(const struct tn_copier *c, int32_t copyings)
+void tn_copier_moves(const struct tn_copier *c, int32_t more)
 {
 	struct tn_copier_moves *m = &c->all->moves[c->number];
 
-	if (copyings < 0 || __atomic_load_n(&m->under_way, __ATOMIC_RELAXED) == 0)
+	if (more < 0 || __atomic_load_n(&m->under_way, __ATOMIC_RELAXED) == 0)
 		__atomic_store_n(&m->since_ns, tn_now_ns(c->all->clock), __ATOMIC_RELAXED);
-	__atomic_fetch_add(&m->under_way, (uint32_t)copyings, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&m->under_way, (uint32_t)more, __ATOMIC_RELAXED);
 }
 
 /* ---- copyings -------------------------------------------------------------------------------------------------- */
@@ -278,7 +269,7 @@ void tn_copying_go(struct tn_copying *c)
 
 	call(c, s);
 	__atomic_store_n(&s->under_way, s->under_way + 1, __ATOMIC_RELAXED);
-	moves(c->copier, 1);
+	tn_copier_moves(c->copier, 1);
 	pthread_mutex_unlock(&s->lock);
 }
 
@@ -318,7 +309,7 @@ bool tn_copying_over(struct tn_copying *c, int *rc)
 	}
 	*rc = c->error ? c->error : *rc;
 	__atomic_store_n(&s->under_way, s->under_way - 1, __ATOMIC_RELAXED);
-	moves(c->copier, -1);
+	tn_copier_moves(c->copier, -1);
 	if (*rc == -ENODEV)
 		__atomic_store_n(&c->copier->lost, 1, __ATOMIC_RELAXED);
 	if (*rc && !has_no_place(c, *rc)) {

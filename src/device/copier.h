@@ -23,7 +23,7 @@
 
 #define TN_COPIER_PIECES 4096u /* that the driver is asked to copy at once, at most */
 #define TN_COPIERS_MAX 15u     /* devices of a cache */
-#define TN_COPIER_STANDS_NS 100000000ull /* a device whose copies all take longer stands: many times what one takes */
+#define TN_COPIER_STANDS_NS 100000000ull /* a device whose moves all take longer stands: many times what one takes */
 
 struct tn_copier;
 
@@ -37,7 +37,7 @@ struct tn_copiers {
 	struct tn_copier *at[TN_COPIERS_MAX];
 	uint32_t n; /* shared */
 	struct tn_copier_moves {
-		uint32_t under_way; /* shared: copyings, ... */
+		uint32_t under_way; /* shared: copyings, and what goes the direct way, ... */
 		uint64_t since_ns;  /* ... and when the last one ended, or the first one began */
 	} moves[TN_COPIERS_MAX];
 };
@@ -58,18 +58,18 @@ struct tn_copying {
 void tn_copiers_init(struct tn_copiers *copiers, const struct tn_alloc *alloc, const struct tn_log *log, const struct tn_clock *clock);
 /* There is none, and nothing is added to the pins. */
 void tn_copiers_fini(struct tn_copiers *copiers);
-/* The device's copier, once for each leave. sums: checksums will be wanted, and the driver has them. 0 and *out; -ENOMEM; -ENOSPC: TN_COPIERS_MAX devices have one; or the driver's error. */
-int tn_copiers_join(struct tn_copiers *copiers, const struct tn_device_driver *driver, uint32_t device, bool sums, struct tn_copier **out);
+/* The device's copier, once for each leave. 0 and *out; -ENOMEM; -ENOSPC: TN_COPIERS_MAX devices have one; or the driver's error. */
+int tn_copiers_join(struct tn_copiers *copiers, const struct tn_device_driver *driver, uint32_t device, struct tn_copier **out);
 /* With the last leave nothing is under way. */
 void tn_copiers_leave(struct tn_copiers *copiers, struct tn_copier *copier);
-/* Whether copies of the device with this number are under way, and none has ended for TN_COPIER_STANDS_NS; *due_ns: when that would be so, or TN_FOREVER. */
+/* Whether moves of the device with this number are under way, and none has ended for TN_COPIER_STANDS_NS; *due_ns: when that would be so, or TN_FOREVER. */
 bool tn_copiers_stand(const struct tn_copiers *copiers, uint32_t number, uint64_t now_ns, uint64_t *due_ns);
 /* Below TN_COPIERS_MAX, for as long as it has it. */
 uint32_t tn_copier_number(const struct tn_copier *copier);
 /* How many of `all` equal things its device may have at once: as many as each of the others, and as host memory; at least one. */
 uint32_t tn_copier_share(const struct tn_copier *copier, uint32_t all);
-/* Whether it takes checksums. */
-bool tn_copier_sums(const struct tn_copier *copier);
+/* One more is under way of what its device moves, or one less: each copying counts itself, and who moves bytes another way counts them. */
+void tn_copier_moves(const struct tn_copier *copier, int32_t more);
 
 /* Whether a copy has failed because the device is lost (-ENODEV). */
 bool tn_copier_lost(const struct tn_copier *copier);

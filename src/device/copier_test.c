@@ -50,7 +50,7 @@ static void up(struct world *w)
 	w->host = map();
 	tn_copiers_init(&w->copiers, &tn_alloc_system, &w->log, &tn_clock_system);
 	assert_int_equal(tn_pins_add(&w->copiers.pins, &w->pin, w->host, BYTES), 0);
-	assert_int_equal(tn_copiers_join(&w->copiers, w->driver, 0, false, &w->copier), 0);
+	assert_int_equal(tn_copiers_join(&w->copiers, w->driver, 0, &w->copier), 0);
 	for (uint32_t i = 0; i < PIECES; i++)
 		w->piece[i] = (struct iovec){w->memory + 2 * (size_t)i * PIECE, PIECE};
 }

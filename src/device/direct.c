@@ -19,6 +19,12 @@ struct file {
 	struct tn_device_file *handle;
 };
 
+/* A device, by number of its copier. */
+struct gpu {
+	bool serves;	 /* shared: queue is there, and nothing was refused */
+	struct tn_device_file_queue *queue;
+};
+
 struct tn_direct {
 	enum tn_direct_mode mode;
 	uint32_t streams;
@@ -30,7 +36,7 @@ struct tn_direct {
 	bool said;   /* the log has why nothing goes the direct way */
 	bool open;   /* the files are registered */
 	const struct tn_device_file_ops *ops;
-	struct tn_device_file_queue *queue;
+	struct gpu gpu[TN_COPIERS_MAX];
 	struct file file[TN_DIRECT_FILES_MAX];
 	pthread_mutex_t lock; /* of lines */
 	struct tn_log_limit lines;
@@ -77,8 +83,9 @@ void tn_direct_destroy(struct tn_direct *d)
 {
 	if (!d)
 		return;
-	if (d->queue)
-		d->ops->queue_destroy(d->queue);
+	for (uint32_t i = 0; i < TN_COPIERS_MAX; i++)
+		if (d->gpu[i].queue)
+			d->ops->queue_destroy(d->gpu[i].queue);
 	remove_files(d);
 	pthread_mutex_destroy(&d->lock);
 	pthread_mutex_destroy(&d->opening);
@@ -121,14 +128,12 @@ static int add_files(struct tn_direct *d, char *detail)
 		}
 	if (!any)
 		return tn_fail(-ENOTSUP, "no store is a file with O_DIRECT: put the directories on a file system that has it, or set transfer to \"bounce\"");
-	if (rc == 0)
-		rc = d->ops->queue_create(TN_DEVICE_FILE_SYNC, d->streams, &d->queue, detail, DETAIL_BYTES);
 	if (rc) {
 		remove_files(d);
 		return tn_fail(rc, "plugin " PLUGIN " does not serve the stores: %s", detail);
 	}
 	for (uint32_t i = 0; i < TN_DIRECT_FILES_MAX; i++)
-		__atomic_store_n(&d->file[i].serves, d->file[i].handle != NULL, __ATOMIC_RELEASE); /* behind handle and queue */
+		__atomic_store_n(&d->file[i].serves, d->file[i].handle != NULL, __ATOMIC_RELEASE); /* behind handle */
 	d->open = true;
 	return 0;
 }
@@ -140,14 +145,17 @@ static bool can_sum(const struct tn_device_driver *driver, uint32_t device)
 	return driver->ops->sum && driver->ops->properties(driver, device, &p) == 0 && p.sums;
 }
 
-/* Under its lock. */
-static int open_once(struct tn_direct *d, const struct tn_device_driver *driver, uint32_t device)
+static int add_queue(struct tn_direct *d, struct gpu *g, char *detail)
 {
-	char detail[DETAIL_BYTES] = "";
+	int rc = g->queue ? 0 : d->ops->queue_create(TN_DEVICE_FILE_SYNC, d->streams, &g->queue, detail, DETAIL_BYTES);
+
+	return rc ? tn_fail(rc, "plugin " PLUGIN " does not serve one device more: %s", detail) : 0;
+}
+
+static int open_files(struct tn_direct *d, char *detail)
+{
 	int rc;
 
-	if (!can_sum(driver, device))
-		return tn_fail(-ENOTSUP, "driver %s does not sum objects on device %u: set transfer to \"bounce\"", driver->ops->name, device);
 	if (d->open)
 		return 0;
 	rc = start(d, detail);
@@ -156,16 +164,29 @@ static int open_once(struct tn_direct *d, const struct tn_device_driver *driver,
 	return rc < 0 ? rc : add_files(d, detail);
 }
 
-int tn_direct_open(struct tn_direct *d, const struct tn_device_driver *driver, uint32_t device, bool *open)
+/* Under its lock. */
+static int open_for(struct tn_direct *d, const struct tn_device_driver *driver, uint32_t device, struct gpu *g)
 {
+	char detail[DETAIL_BYTES] = "";
 	int rc;
 
-	*open = false;
+	if (!can_sum(driver, device))
+		return tn_fail(-ENOTSUP, "driver %s does not sum objects on device %u: set transfer to \"bounce\"", driver->ops->name, device);
+	rc = open_files(d, detail);
+	return rc ? rc : add_queue(d, g, detail);
+}
+
+int tn_direct_open(struct tn_direct *d, const struct tn_device_driver *driver, uint32_t device, uint32_t number)
+{
+	struct gpu *g;
+	int rc;
+
 	if (!d)
 		return 0;
 	pthread_mutex_lock(&d->opening);
-	rc = open_once(d, driver, device);
-	*open = rc == 0;
+	g = &d->gpu[number];
+	rc = open_for(d, driver, device, g);
+	__atomic_store_n(&g->serves, rc == 0, __ATOMIC_RELEASE); /* behind queue */
 	if (rc && d->mode == TN_DIRECT_AUTO) {
 		if (!d->said)
 			tn_log(d->log, TN_LOG_INFO, "memory of devices is loaded and saved by way of host memory: %s", tn_error_last()->text);
@@ -176,17 +197,22 @@ int tn_direct_open(struct tn_direct *d, const struct tn_device_driver *driver, u
 	return rc;
 }
 
-bool tn_direct_has(const struct tn_direct *d, uint32_t i)
+bool tn_direct_has(const struct tn_direct *d, uint32_t number, uint32_t i)
 {
-	return d && __atomic_load_n(&d->file[i].serves, __ATOMIC_ACQUIRE);
+	return d && __atomic_load_n(&d->gpu[number].serves, __ATOMIC_ACQUIRE) && __atomic_load_n(&d->file[i].serves, __ATOMIC_ACQUIRE);
+}
+
+uint32_t tn_direct_streams(const struct tn_direct *d)
+{
+	return d->streams;
 }
 
 /* ---- transfers -------------------------------------------------------------------------------------------- */
 
-void tn_direct_submit(struct tn_direct *d, uint32_t i, struct tn_device_file_transfer *transfer)
+void tn_direct_submit(struct tn_direct *d, uint32_t number, uint32_t i, struct tn_device_file_transfer *transfer)
 {
 	transfer->file = d->file[i].handle;
-	d->ops->submit(d->queue, transfer);
+	d->ops->submit(d->gpu[number].queue, transfer);
 }
 
 void tn_direct_failed(struct tn_direct *d, uint32_t i, const struct tn_device_file_transfer *t)

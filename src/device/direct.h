@@ -17,6 +17,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "device/copier.h"
 
 #define TN_DIRECT_FILES_MAX 64u
 #define TN_DIRECT_STREAMS 8u /* unless told otherwise */
@@ -42,18 +43,21 @@ void tn_direct_destroy(struct tn_direct *d);
 void tn_direct_file(struct tn_direct *d, uint32_t i, int fd);
 
 /*
- * For memory of a device: starts the plugin, unless it has started already, and has it register all files. Takes seconds the first time; later it only
- * asks whether the plugin has started meanwhile. Calls come one after the other. NULL-safe.
+ * For memory of a device, whose copier has this number: starts the plugin, unless it has started already, and has it register all files. Takes seconds
+ * the first time; later it only asks whether the plugin has started meanwhile. Each device has threads of the plugin of its own, so that one that stands
+ * has not those of another. NULL-safe.
  *
- * Return: 0 and *open: whether objects in that memory may go the direct way (false: the log says why). TN_DIRECT_ALWAYS: -errno, if they may not: the
- * driver does not sum, or the plugin is not there, does not start, or does not take a file.
+ * Return: 0: from now on objects in memory of that device may go the direct way, or else the log says why not. TN_DIRECT_ALWAYS: -errno, if they may
+ * not: the driver does not sum, or the plugin is not there, does not start, or does not take a file.
  */
-int tn_direct_open(struct tn_direct *d, const struct tn_device_driver *driver, uint32_t device, bool *open);
-/* Whether what file i has goes the direct way. NULL-safe. */
-bool tn_direct_has(const struct tn_direct *d, uint32_t i);
+int tn_direct_open(struct tn_direct *d, const struct tn_device_driver *driver, uint32_t device, uint32_t number);
+/* Whether objects go the direct way between file i and memory of the device with this number. NULL-safe. */
+bool tn_direct_has(const struct tn_direct *d, uint32_t number, uint32_t i);
+/* Threads of the plugin for each device. */
+uint32_t tn_direct_streams(const struct tn_direct *d);
 
-/* Moves what is described, but for its file, which is file i. As submit of tenuto/device_file.h; tn_direct_has has said true of i. */
-void tn_direct_submit(struct tn_direct *d, uint32_t i, struct tn_device_file_transfer *transfer);
+/* Moves what is described, but for its file, which is file i. As submit of tenuto/device_file.h; tn_direct_has has said true of both. */
+void tn_direct_submit(struct tn_direct *d, uint32_t number, uint32_t i, struct tn_device_file_transfer *transfer);
 /* Of a transfer that failed: logs it. A file that the plugin does not take has no direct way any more. */
 void tn_direct_failed(struct tn_direct *d, uint32_t i, const struct tn_device_file_transfer *transfer);
 

@@ -747,7 +747,7 @@ void *tn_soft_device_bytes(struct tn_soft_device *d, const void *address)
 	void *bytes;
 
 	pthread_mutex_lock(&d->lock);
-	bytes = bytes_at(d, address);
+	bytes = memory_of(d, address, 1) ? bytes_at(d, address) : NULL;
 	pthread_mutex_unlock(&d->lock);
 	return bytes;
 }

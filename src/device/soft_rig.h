@@ -38,7 +38,7 @@ extern const struct tn_device_driver_ops tn_soft_device_ops;
 /* As ops->allocate of device 0; zeroed. An address that nobody may touch. */
 void *tn_soft_device_memory(struct tn_soft_device *d, uint64_t bytes);
 void tn_soft_device_release(struct tn_soft_device *d, void *memory);
-/* What the device sees at the address. */
+/* What the device sees at the address; NULL: it is none of its memory. */
 void *tn_soft_device_bytes(struct tn_soft_device *d, const void *address);
 
 /* Streams begin nothing until they are let go. */

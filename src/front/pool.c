@@ -116,10 +116,9 @@ static void leave_device(struct tn_memory *m)
 /* Executors have the driver copy its bytes. */
 static int take_to_executors(struct tn_memory *m)
 {
-	bool sums;
-	int rc = tn_transfers_open_direct(m->cache, m->driver, m->device, &sums);
+	int rc = tn_copiers_join(&m->cache->copiers, m->driver, m->device, &m->mapping.copier);
 
-	return rc ? rc : tn_copiers_join(&m->cache->copiers, m->driver, m->device, sums, &m->mapping.copier);
+	return rc ? rc : tn_transfers_open_direct(m->cache, m->driver, m->device, m->mapping.copier);
 }
 
 /* What was done is undone by leave_device, also after an error. */

@@ -12,6 +12,7 @@
 /* Most bytes that one job copies or checks, so that several threads share the work. */
 #define COPY_BYTES (256u << 10)
 #define DEVICE_COPY_BYTES (1u << 20) /* likewise, by a driver: a call has its price */
+#define DIRECT_BYTES (1u << 20) /* most bytes of a request that goes the direct way, so that several threads share the work */
 
 /* ---- groups ---------------------------------------------------------------------------------------------- */
 
@@ -303,25 +304,44 @@ static uint32_t piece_iov(const struct tn_lane_group *g, uint64_t from, uint32_t
 	return n;
 }
 
+/* The copier of a group that goes the direct way; NULL: it does not. */
+static struct tn_copier *direct_copier(const struct tn_lane_group *g)
+{
+	return tn_lane_on_device(g) ? g->member[0].run->memory->copier : NULL;
+}
+
+/* One piece more goes the direct way, or less. */
+static void count_direct(struct tn_lane *lane, struct tn_lane_group *g, struct tn_copier *copier, int32_t pieces)
+{
+	g->held->pieces += (uint32_t)pieces;
+	lane->device_pieces += (uint32_t)pieces;
+	tn_copier_moves(copier, pieces);
+}
+
 /*
  * Sends as many requests as are free and, of reads, the window takes. One goes at least: the caller has seen to that. The rest
- * follows as requests come back.
+ * follows as requests come back. What goes the direct way is in no window, which a device that stands would fill: it is bounded by the device's share.
  */
 static void issue_pieces(struct tn_lane *lane, struct tn_lane_group *g, uint64_t now)
 {
-	struct tn_lane_device *d = &lane->device[tn_ioctx_device(g->place)];
-	bool read = g->op == TN_IOCB_READ;
+	struct tn_window *window = &lane->device[tn_ioctx_device(g->place)].window;
+	struct tn_copier *direct = direct_copier(g);
+	bool read = g->op == TN_IOCB_READ && !direct;
 
 	while (g->next_byte < g->bytes && g->status == 0 && lane->free_pieces) {
 		struct tn_lane_piece *p = lane->free_pieces;
 		uint64_t len = smaller(g->bytes - g->next_byte, g->member[0].run->request_bytes);
 
+		if (direct)
+			len = smaller(len, DIRECT_BYTES);
 		if (read)
-			len = smaller(len, tn_window_piece(&d->window, g->bytes - g->next_byte, lane->inflight < lane->o.depth / 2));
-		if (read && g->ios > 0 && !tn_window_open(&d->window, len, now))
+			len = smaller(len, tn_window_piece(window, g->bytes - g->next_byte, lane->inflight < lane->o.depth / 2));
+		if (g->ios > 0 && ((read && !tn_window_open(window, len, now)) || (direct && !tn_lane_may_send(lane, direct))))
 			return; /* the group goes on when one of its requests is back */
 		if (read)
-			tn_window_sent(&d->window, len, now);
+			tn_window_sent(window, len, now);
+		if (direct)
+			count_direct(lane, g, direct, 1);
 		lane->free_pieces = p->next;
 		p->group = g;
 		p->offset = tn_ioctx_page(g->place) * 4096 + g->next_byte;
@@ -562,20 +582,24 @@ void tn_lane_piece_over(struct tn_lane_piece *p, int status, uint64_t issue_ns)
 	uint64_t now = tn_now_ns(lane->o.clock), took = now - issue_ns;
 	uint32_t device = tn_lane_device_of(p);
 	enum tn_io_op op = tn_lane_op_of(p);
+	struct tn_copier *direct = direct_copier(g);
 
 	if (status && status != -ECANCELED && status != -EXDEV && memory_failed(g))
 		status = -EFAULT;
 	lane->inflight--;
 	lane->starved = false;
-	if (op == TN_IO_READ)
+	if (direct)
+		count_direct(lane, g, direct, -1);
+	else if (op == TN_IO_READ)
 		tn_window_ended(&lane->device[device].window, p->length, took, status == 0, now);
-	if (lane->o.observe && status != -EFAULT && status != -EXDEV)
+	/* What took long the direct way may have waited for a device that stood: the drive is not to blame. */
+	if (lane->o.observe && status != -EFAULT && status != -EXDEV && !(direct && took >= TN_COPIER_STANDS_NS))
 		lane->o.observe(lane->o.observe_arg, device, op, p->length, took, status);
 	if (status && g->status == 0)
 		g->status = status;
 	if (status == 0)
 		tn_lane_count(op == TN_IO_READ ? &lane->stats.bytes : &lane->stats.bytes_written, p->length);
-	if (status == 0 && tn_lane_on_device(g))
+	if (status == 0 && direct)
 		tn_lane_count(&lane->stats.direct_bytes, p->length);
 	p->next = lane->free_pieces;
 	lane->free_pieces = p;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A lane's life, and its step: IOCBs are taken (run.c), groups of the runs whose turn it is are started (group.c),
- * pieces are sent.
+ * pieces are sent: by the transport, or the direct way (direct.c).
  */
 #include "ring/lane.h"
 
@@ -60,6 +60,9 @@ int tn_lane_create(const struct tn_lane_opts *opts, struct tn_lane **out)
 	if (!c)
 		return tn_fail(-ENOMEM, "executor: no memory");
 	c->o = *opts;
+	if (opts->depth < 2)
+		c->o.direct = NULL; /* a device that stands would have the only request */
+	c->direct_most = c->o.direct ? 2 * tn_direct_streams(c->o.direct) : 0;
 	c->nruns = v->depth;
 	c->ioctxs = v->ioctxs;
 	c->ngroups = tn_executor_jobs(opts->depth);
@@ -72,8 +75,9 @@ int tn_lane_create(const struct tn_lane_opts *opts, struct tn_lane **out)
 	c->turns[1].served = tn_get(a, served_bytes(c));
 	c->groups = tn_get(a, tn_array_bytes(c->ngroups, sizeof(*c->groups)));
 	c->members = tn_get(a, tn_array_bytes((size_t)c->ngroups * TN_LANE_MEMBERS_MAX, sizeof(*c->members)));
-	c->sums = opts->direct ? tn_get(a, tn_array_bytes((size_t)c->ngroups * TN_LANE_MEMBERS_MAX, sizeof(*c->sums))) : NULL;
+	c->sums = c->o.direct ? tn_get(a, tn_array_bytes((size_t)c->ngroups * TN_LANE_MEMBERS_MAX, sizeof(*c->sums))) : NULL;
 	c->pieces = tn_get(a, tn_array_bytes(opts->depth, sizeof(*c->pieces)));
+	c->transfers = c->o.direct ? tn_get(a, tn_array_bytes(opts->depth, sizeof(*c->transfers))) : NULL;
 	c->queue = tn_get(a, tn_array_bytes(opts->depth, sizeof(*c->queue)));
 	c->iovs = tn_get(a, tn_array_bytes(lists_of(c), TN_OBJECT_IOVS_MAX * sizeof(struct iovec)));
 	c->few_iovs = tn_get(a, tn_array_bytes(opts->depth, TN_LANE_IOVS_FEW * sizeof(struct iovec)));
@@ -84,7 +88,7 @@ int tn_lane_create(const struct tn_lane_opts *opts, struct tn_lane **out)
 	if (c->sums)
 		tn_sparse(a, c->sums, tn_array_bytes((size_t)c->ngroups * TN_LANE_MEMBERS_MAX, sizeof(*c->sums)));
 	if (!c->runs || !c->sorted || !c->sort_scratch || !c->turns[0].served || !c->turns[1].served || !c->groups || !c->members ||
-	    !c->pieces || !c->queue || !c->iovs || !c->few_iovs || (opts->direct && !c->sums)) {
+	    !c->pieces || !c->queue || !c->iovs || !c->few_iovs || (c->o.direct && (!c->sums || !c->transfers))) {
 		tn_lane_destroy(c);
 		return tn_fail(-ENOMEM, "executor: no memory for %u requests", opts->depth);
 	}
@@ -132,6 +136,7 @@ void tn_lane_destroy(struct tn_lane *c)
 	tn_put(a, c->few_iovs, tn_array_bytes(c->o.depth, TN_LANE_IOVS_FEW * sizeof(struct iovec)));
 	tn_put(a, c->iovs, tn_array_bytes(lists_of(c), TN_OBJECT_IOVS_MAX * sizeof(struct iovec)));
 	tn_put(a, c->queue, tn_array_bytes(c->o.depth, sizeof(*c->queue)));
+	tn_put(a, c->transfers, tn_array_bytes(c->o.depth, sizeof(*c->transfers)));
 	tn_put(a, c->pieces, tn_array_bytes(c->o.depth, sizeof(*c->pieces)));
 	tn_put(a, c->sums, tn_array_bytes((size_t)c->ngroups * TN_LANE_MEMBERS_MAX, sizeof(*c->sums)));
 	tn_put(a, c->members, tn_array_bytes((size_t)c->ngroups * TN_LANE_MEMBERS_MAX, sizeof(*c->members)));
@@ -191,15 +196,26 @@ int tn_lane_make_bounces(struct tn_lane *lane, uint32_t padded_bytes)
 	return 0;
 }
 
+static bool goes_direct(const struct tn_lane *lane, const struct tn_lane_piece *p)
+{
+	return lane->o.direct && tn_lane_on_device(p->group);
+}
+
 static void submit(struct tn_lane *lane)
 {
 	while (lane->queue_count > 0) {
-		uint32_t run = lane->o.depth - lane->queue_head; /* up to the wrap */
-		uint32_t n;
+		struct tn_lane_piece **piece = lane->queue + lane->queue_head;
+		uint32_t most = lane->o.depth - lane->queue_head; /* up to the wrap */
+		bool direct = goes_direct(lane, piece[0]);
+		uint32_t run = 1, n;
 
-		if (run > lane->queue_count)
-			run = lane->queue_count;
-		n = lane->o.transport->ops->send(lane->o.transport, lane->queue + lane->queue_head, run);
+		if (most > lane->queue_count)
+			most = lane->queue_count;
+		while (run < most && goes_direct(lane, piece[run]) == direct)
+			run++;
+		if (direct)
+			tn_lane_direct_send(lane, piece, run);
+		n = direct ? run : lane->o.transport->ops->send(lane->o.transport, piece, run);
 		lane->queue_head = (lane->queue_head + n) % lane->o.depth;
 		lane->queue_count -= n;
 		if (n < run)
@@ -235,6 +251,7 @@ bool tn_lane_go(struct tn_lane *lane)
 	bool any = tn_lane_take_iocbs(lane);
 
 	any |= tn_lane_poll_runs(lane);
+	any |= tn_lane_direct_ended(lane);
 	any |= tn_lane_groups_move(lane);
 	tn_lane_groups_send(lane, now);
 	while (!lane->starved && start_next(lane, false, now))

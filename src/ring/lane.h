@@ -21,6 +21,7 @@
 #include <pthread.h>
 
 #include "device/copier.h"
+#include "device/direct.h"
 #include "device/pins.h"
 #include "layout/layout.h"
 #include "ring/executor.h"
@@ -60,9 +61,8 @@ struct tn_lane_piece;
 struct tn_lane_transport;
 
 /*
- * How pieces get to devices and back: I/O engines (requests.c), queues of NVMe controllers (commands.c), the direct way to memory of devices (direct.c),
- * which is above one of these. Each lane of an executor has a
- * transport of its own, and makes all calls on the lane's thread but wake.
+ * How pieces get to devices and back: I/O engines (requests.c), queues of NVMe controllers (commands.c). Each lane of an executor has a
+ * transport of its own, and makes all calls on the lane's thread but wake. Pieces that go the direct way (direct.c) pass it by.
  */
 struct tn_lane_transport_ops {
 	/*
@@ -99,7 +99,7 @@ struct tn_lane_transport {
 
 struct tn_lane_opts {
 	struct tn_pins *pins; /* or NULL */
-	const struct tn_direct *direct; /* or NULL: what the transport moves from and to memory of devices */
+	struct tn_direct *direct; /* or NULL: no piece goes the direct way */
 	struct tn_lane_intake *intake;
 	struct tn_lane_transport *transport;
 	uint32_t ndevices; /* that the transport has */
@@ -195,6 +195,14 @@ struct tn_lane_piece {
 	uint64_t offset; /* bytes on the device */
 };
 
+/* Of a piece that goes the direct way. */
+struct tn_lane_transfer {
+	struct tn_device_file_transfer o;
+	struct tn_lane *lane;
+	struct tn_lane_piece *piece;
+	struct tn_lane_transfer *next;
+};
+
 struct tn_lane_device {
 	uint32_t align; /* of offsets, lengths and memory */
 	struct tn_window window;
@@ -209,9 +217,9 @@ struct tn_lane_bounces {
 	uint32_t free[TN_LANE_BOUNCES], nfree;
 };
 
-/* What groups of a device's memory have: no more than the device's share (device/copier.h). */
+/* What groups of a device's memory have: no more than the device's share (device/copier.h). pieces: that go the direct way. */
 struct tn_lane_held {
-	uint32_t groups, bounces[TN_LANE_BOUNCE_CLASSES];
+	uint32_t groups, pieces, bounces[TN_LANE_BOUNCE_CLASSES];
 };
 
 /* Whose turn it is. */
@@ -239,7 +247,7 @@ struct tn_lane {
 	uint32_t ngroups, busy_groups;
 	uint32_t copying; /* of them, those that copy or check: half of all at most, so that devices do not wait for CPUs; and one if any wants to */
 	struct tn_lane_held held[TN_COPIERS_MAX]; /* by number of the copier */
-	uint32_t device_bounces[TN_LANE_BOUNCE_CLASSES]; /* of all of them */
+	uint32_t device_pieces, device_bounces[TN_LANE_BOUNCE_CLASSES]; /* of all of them */
 	struct tn_lane_groups moving;  /* whose bytes a driver moves */
 	struct tn_lane_groups filled;  /* writes whose bounce buffer is filled; their requests are next */
 	struct tn_lane_groups landed;  /* reads whose job is done on the spot, once the next requests are submitted; ... */
@@ -247,6 +255,9 @@ struct tn_lane {
 	struct tn_lane_member *members;
 	struct tn_device_sum *sums;
 	struct tn_lane_piece *pieces, *free_pieces;
+	struct tn_lane_transfer *transfers; /* by piece; NULL: none goes the direct way */
+	struct tn_lane_transfer *ended;	    /* shared: by threads of the plugin's */
+	uint32_t direct_most; /* pieces of a device that go the direct way: as many as the plugin's threads have to do */
 	struct iovec *iovs, *few_iovs;
 	struct tn_lane_piece **queue; /* those that the transport has not taken */
 	uint32_t queue_head, queue_count;
@@ -305,6 +316,14 @@ static inline bool tn_lane_may_bounce(const struct tn_lane *lane, const struct t
 	return !copier || (lane->held[tn_copier_number(copier)].bounces[bounce_class] < share && lane->device_bounces[bounce_class] < TN_LANE_BOUNCES - share);
 }
 
+/* Likewise, one more piece that goes the direct way. */
+static inline bool tn_lane_may_send(const struct tn_lane *lane, const struct tn_copier *copier)
+{
+	uint32_t share = tn_copier_share(copier, lane->o.depth), pieces = lane->held[tn_copier_number(copier)].pieces;
+
+	return pieces < share && pieces < lane->direct_most && lane->device_pieces < lane->o.depth - share;
+}
+
 /* What a bounce buffer for objects of this many bytes has at least. */
 static inline uint64_t tn_lane_bounce_bytes(uint32_t padded_bytes)
 {
@@ -330,7 +349,12 @@ int tn_executor_create(const struct tn_executor_opts *opts, const struct tn_lane
 /* Has each lane do this in turn, on its thread and between two steps, until one fails: 0, or what that returned. The executor's owner. */
 int tn_executor_ask(struct tn_executor *ex, int (*call)(struct tn_lane *lane, void *arg), void *arg);
 
-/* ---- between lane.c, group.c, run.c and object.c; each calls only those behind it ------------------------------ */
+/* ---- between lane.c, direct.c, group.c, run.c and object.c; each calls only those behind it --------------------- */
+
+/* direct.c: takes pieces that tn_lane_on_device is true of. */
+void tn_lane_direct_send(struct tn_lane *lane, struct tn_lane_piece *const *piece, uint32_t n);
+/* Ends those that are over; whether there were any. */
+bool tn_lane_direct_ended(struct tn_lane *lane);
 
 /*
  * group.c: a piece that was sent is over. -EXDEV: the device cannot reach its memory, and nothing of the group's was moved or else all is moved

@@ -95,7 +95,7 @@ bool tn_lane_is_direct(const struct tn_lane *lane, const struct tn_lane_run *run
 	if (run->bounces)
 		return false;
 	if (run->memory->copier) {
-		if (!tn_direct_has(lane->o.direct, device) || !tn_copier_sums(run->memory->copier))
+		if (!tn_direct_has(lane->o.direct, tn_copier_number(run->memory->copier), device))
 			return false;
 		align = TN_DEVICE_FILE_ALIGN;
 	}

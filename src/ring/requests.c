@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/list.h"
-#include "ring/direct.h"
+#include "ring/lane.h"
 
 #define BATCH 64u
 
@@ -162,5 +162,5 @@ int tn_executor_files_create(const struct tn_executor_opts *o, const struct tn_e
 		err = files->file[i] == TN_IO_NO_FILE ? 0 : tn_io_lend(files->io, files->file[i], &p.lent[i]);
 	if (err)
 		return err;
-	return o->direct ? tn_executor_create(o, &tn_direct_transport_ops, &(struct tn_direct_places){&ops, &p}, out) : tn_executor_create(o, &ops, &p, out);
+	return tn_executor_create(o, &ops, &p, out);
 }

@@ -309,6 +309,8 @@ static bool is_full(const struct tn_lane *lane, const struct tn_lane_run *run)
 	if (lane->held[tn_copier_number(run->copier)].groups >= tn_copier_share(run->copier, lane->ngroups / 2))
 		return true;
 	needs = needs_bounce(lane, run);
+	if (!needs && lane->o.direct && !tn_lane_copies(run->cb.op))
+		return !tn_lane_may_send(lane, run->copier);
 	for (uint32_t i = 0; i < lane->nbounces && needs; i++) {
 		if (lane->bounces[i].bytes_each < bytes)
 			continue;
@@ -324,7 +326,7 @@ static uint32_t waiting_for_devices(const struct tn_lane *lane)
 {
 	uint32_t n = 0, seen = 0;
 
-	for (uint32_t i = 0; lane->moving.first && i < lane->nruns && seen < lane->used_runs; i++) {
+	for (uint32_t i = 0; (lane->moving.first || lane->device_pieces) && i < lane->nruns && seen < lane->used_runs; i++) {
 		seen += lane->runs[i].used;
 		if (lane->runs[i].used && is_full(lane, &lane->runs[i]))
 			n += lane->runs[i].waiting;

@@ -19,18 +19,14 @@
 #define NPAGES 256u
 
 static struct stub_cufile *stub;
-static struct tn_soft_device *device;
+static struct tn_soft_device *device, *second;
+static int stands; /* cuFile does, with pieces of the first device */
 
 struct world {
 	struct rig r;
 	const char *transfer; /* NULL: "direct" */
 	uint32_t executors;
 };
-
-static void *bytes_of(const void *address)
-{
-	return tn_soft_device_bytes(device, address);
-}
 
 static int get(const int *of)
 {
@@ -40,6 +36,15 @@ static int get(const int *of)
 static void set(int *of, int value)
 {
 	__atomic_store_n(of, value, __ATOMIC_RELEASE);
+}
+
+static void *bytes_of(const void *address)
+{
+	void *bytes = tn_soft_device_bytes(device, address);
+
+	while (bytes && get(&stands))
+		usleep(200);
+	return bytes || !second ? bytes : tn_soft_device_bytes(second, address);
 }
 
 /* head_dim 64: the pages of a block have 16 KiB per plane, and go straight; 8: 2 KiB, which do not. */
@@ -318,6 +323,44 @@ static void a_file_that_is_refused_later_has_no_straight_way_any_more(void **sta
 	}
 }
 
+/* A space with a pool on a second device, or in host memory. */
+static void open_on(struct world *w, struct tn_soft_device *d, struct rig_space *s)
+{
+	w->r.o.device = d != NULL;
+	w->r.o.soft_device = d;
+	assert_int_equal(rig_space_open(&w->r, &(struct rig_space_opts){.seed = d ? 7 : 8}, s), 0);
+	w->r.o.device = true;
+	w->r.o.soft_device = device;
+}
+
+static void close_on(struct world *w, struct tn_soft_device *d, struct rig_space *s)
+{
+	w->r.o.device = d != NULL;
+	w->r.o.soft_device = d;
+	rig_space_close(s);
+	w->r.o.device = true;
+	w->r.o.soft_device = device;
+}
+
+static void add_device(void)
+{
+	assert_int_equal(tn_soft_device_create(&(struct tn_soft_device_opts){.seed = tn_test_seed()}, &second), 0);
+}
+
+static void remove_device(void)
+{
+	tn_soft_device_destroy(second);
+	second = NULL;
+}
+
+static uint64_t direct_bytes_of_load(struct world *w, struct rig_space *s, uint64_t first)
+{
+	uint64_t before = rig_stats(&w->r).direct_bytes;
+
+	assert_int_equal(rig_load(s, first, BLOCKS), BLOCKS);
+	return rig_stats(&w->r).direct_bytes - before;
+}
+
 static int sums_refused; /* so many of the next ones have no place */
 
 static int sum_with_place(const struct tn_device_driver *driver, void *stream, const struct tn_device_piece *piece, struct tn_device_sum *sum, uint32_t n,
@@ -485,6 +528,64 @@ static void a_call_that_stands_still_keeps_its_pages_busy(void **state)
 	down(&w);
 }
 
+/* The first device stands in cuFile with more loads and saves than there are requests and threads of the plugin's. */
+static void others_go_on_beside_a_device_that_stands(uint32_t executors, uint32_t io_depth)
+{
+	enum { OPS = 10, EACH = 12 };
+	struct world w = {.executors = executors};
+	struct rig_space host, other;
+	struct tn_load *load[OPS];
+	struct tn_save *save[OPS];
+
+	add_device();
+	prepare(&w, 0, 64);
+	w.r.o.cache.disk_bytes = 256u << 20;
+	w.r.o.cache.max_blocks = 0;
+	w.r.o.cache.io_depth = io_depth;
+	w.r.o.cache.max_ops = 64;
+	w.r.o.npages = 2 * OPS * EACH * RIG_PAGES;
+	rig_must_open(&w.r);
+	open_on(&w, second, &other);
+	open_on(&w, NULL, &host);
+	for (uint32_t i = 0; i < OPS; i++)
+		assert_int_equal(rig_save(w.r.s, 1 + i * EACH, EACH, 0).stored, EACH);
+	assert_int_equal(rig_flush(&w.r), 0);
+	set(&stands, 1);
+	for (uint32_t i = 0; i < OPS; i++) {
+		load[i] = rig_load_begin(w.r.s, 1 + i * EACH, EACH, 2 * i * EACH * RIG_PAGES, NULL);
+		save[i] = rig_save_begin(w.r.s, 10001 + i * EACH, EACH, (2 * i + 1) * EACH * RIG_PAGES, NULL);
+		rig_save_give(w.r.s, save[i]);
+	}
+	usleep(2 * TN_COPIER_STANDS_NS / 1000);
+	for (uint32_t i = 0; i < 3; i++) {
+		assert_int_equal(rig_save(&host, 1 + i * EACH, EACH, 0).stored, EACH);
+		assert_int_equal(rig_load(&host, 1 + i * EACH, EACH), EACH);
+		assert_int_equal(rig_save(&other, 1 + i * EACH, EACH, 0).stored, EACH);
+		assert_int_equal(direct_bytes_of_load(&w, &other, 1 + i * EACH), bytes_of_all(&w));
+	}
+	set(&stands, 0);
+	for (uint32_t i = 0; i < OPS; i++) {
+		assert_int_equal(rig_load_wait(w.r.s, load[i], RIG_LAYERS - 1), EACH);
+		rig_load_end(w.r.s, load[i]);
+		assert_int_equal(rig_save_end(w.r.s, save[i]).stored, EACH);
+	}
+	close_on(&w, NULL, &host);
+	close_on(&w, second, &other);
+	down(&w);
+	remove_device();
+}
+
+static void others_go_on_beside_a_device_that_stands_in_a_transfer(void **state)
+{
+	others_go_on_beside_a_device_that_stands(0, 0);
+	others_go_on_beside_a_device_that_stands(0, 4);
+}
+
+static void so_they_do_where_executors_have_threads(void **state)
+{
+	others_go_on_beside_a_device_that_stands(2, 8);
+}
+
 /* A second open of the file would lose the lock that the first one has. */
 static void the_store_keeps_its_lock(void **state)
 {
@@ -559,6 +660,8 @@ static int run_all(void)
 		cmocka_unit_test(a_lost_device_ends_loads_and_saves_and_the_cache_lives_on),
 		cmocka_unit_test(no_word_rises_before_the_device_has_summed),
 		cmocka_unit_test(a_call_that_stands_still_keeps_its_pages_busy),
+		cmocka_unit_test(others_go_on_beside_a_device_that_stands_in_a_transfer),
+		cmocka_unit_test(so_they_do_where_executors_have_threads),
 		cmocka_unit_test(the_store_keeps_its_lock),
 		cmocka_unit_test(what_fails_by_chance_costs_no_block),
 	};
@@ -571,6 +674,8 @@ int main(int argc, char **argv)
 	char top[PATH_MAX];
 	int rc;
 
+	if (argc > 1)
+		cmocka_set_test_filter(argv[1]);
 	if (!stub_rig_built())
 		return tn_test_skip_all("no /proc");
 	stub = stub_rig_up(argv, top);

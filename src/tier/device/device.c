@@ -154,7 +154,7 @@ static int make(const struct tn_tier_env *env, struct tn_tier_base **out)
 	rc = take_memory(g, &address);
 	tn_slab_init(&g->slab, address);
 	if (rc == 0)
-		rc = tn_copiers_join(env->copiers, o->driver, o->device, false, &g->slab.memory.copier);
+		rc = tn_copiers_join(env->copiers, o->driver, o->device, &g->slab.memory.copier);
 	if (rc)
 		destroy(&g->slab.base);
 	else
