@@ -3,7 +3,7 @@
  * Bytes between files and device memory that no host memory sees, by a plugin (tenuto/plugin.h) such as "gds", which uses NVIDIA's cuFile.
  *
  * What such a library cannot move it refuses, per call: -ENOTSUP says that nothing has begun, and that the caller's own way by host memory is the
- * one to take. A short transfer is an error. Errors are -errno; @detail says what happened, and what to do.
+ * one to take for this file. -ENODEV says so of the device, -EFAULT and -EINVAL of this memory of it. A short transfer is an error. Errors are -errno; @detail says what happened, and what to do.
  *
  * Threads: any, at the same time.
  */

@@ -16,7 +16,7 @@ static const struct {
 	{4, -ENODEV, "nvidia-fs has another version than the library: install both from one release"},
 	{7, -ENOTSUP, "this machine is not supported"},
 	{8, -ENOTSUP, "this file is not supported: its file system or its drive"},
-	{9, -ENOTSUP, "this GPU is not supported"},
+	{9, -ENODEV, "this GPU is not supported"},
 	{10, -EIO, "nvidia-fs refused the request"},
 	{11, -EIO, "the CUDA driver failed"},
 	{12, -EFAULT, "the address is not of a device"},

@@ -100,7 +100,7 @@ int cufile_load(struct cufile *out, char *detail, size_t detail_bytes);
 
 /*
  * -errno of an error of the library (a number above CUFILE_ERROR_BASE), and in detail what `call` said of it. -ENOTSUP: not with this file, file
- * system, device or machine.
+ * system or machine; -ENODEV: not with this device; -EFAULT, -EINVAL: not with this memory of it, or in this context.
  */
 int cufile_fail(const char *call, int error, int cuda_error, char *detail, size_t detail_bytes);
 

@@ -21,6 +21,7 @@ struct file {
 
 /* A device, by number of its copier. */
 struct gpu {
+	uint32_t device; /* the driver's number of it */
 	bool serves;	 /* shared: queue is there, and nothing was refused */
 	struct tn_device_file_queue *queue;
 };
@@ -185,6 +186,7 @@ int tn_direct_open(struct tn_direct *d, const struct tn_device_driver *driver, u
 		return 0;
 	pthread_mutex_lock(&d->opening);
 	g = &d->gpu[number];
+	g->device = device;
 	rc = open_for(d, driver, device, g);
 	__atomic_store_n(&g->serves, rc == 0, __ATOMIC_RELEASE); /* behind queue */
 	if (rc && d->mode == TN_DIRECT_AUTO) {
@@ -215,15 +217,34 @@ void tn_direct_submit(struct tn_direct *d, uint32_t number, uint32_t i, struct t
 	d->ops->submit(d->gpu[number].queue, transfer);
 }
 
-void tn_direct_failed(struct tn_direct *d, uint32_t i, const struct tn_device_file_transfer *t)
+/* Who has no direct way after this error; NULL: it may pass. */
+static bool *refused_by(struct tn_direct *d, uint32_t number, uint32_t i, int status)
 {
-	bool refused = t->status == -ENOTSUP && __atomic_exchange_n(&d->file[i].serves, false, __ATOMIC_RELAXED);
+	switch (status) {
+	case -ENOTSUP:
+		return &d->file[i].serves;
+	case -ENODEV: /* the device, */
+	case -EFAULT: /* an address of it, */
+	case -EINVAL: /* or its context */
+		return &d->gpu[number].serves;
+	default:
+		return NULL;
+	}
+}
+
+void tn_direct_failed(struct tn_direct *d, uint32_t number, uint32_t i, const struct tn_device_file_transfer *t)
+{
+	bool *serves = refused_by(d, number, i, t->status);
+	bool refused = serves && __atomic_exchange_n(serves, false, __ATOMIC_RELAXED);
 	bool may;
 
 	pthread_mutex_lock(&d->lock);
 	may = tn_log_may(&d->lines, d->log, tn_now_ns(d->clock));
 	pthread_mutex_unlock(&d->lock);
-	if (may || refused)
+	if (refused && serves == &d->gpu[number].serves)
+		tn_log(d->log, TN_LOG_WARN, "device %u: %s; from now on bytes of memory of the driver's device %u go by way of host memory, until more of it "
+		       "is registered", i, t->detail, d->gpu[number].device);
+	else if (may || refused)
 		tn_log(d->log, TN_LOG_WARN, "device %u: %s; %s by way of host memory", i, t->detail,
 		       refused ? "from now on its bytes go" : "what this was part of is moved again,");
 }

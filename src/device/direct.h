@@ -58,7 +58,10 @@ uint32_t tn_direct_streams(const struct tn_direct *d);
 
 /* Moves what is described, but for its file, which is file i. As submit of tenuto/device_file.h; tn_direct_has has said true of both. */
 void tn_direct_submit(struct tn_direct *d, uint32_t number, uint32_t i, struct tn_device_file_transfer *transfer);
-/* Of a transfer that failed: logs it. A file that the plugin does not take has no direct way any more. */
-void tn_direct_failed(struct tn_direct *d, uint32_t i, const struct tn_device_file_transfer *transfer);
+/*
+ * Of a transfer that failed: logs it. A file that the plugin does not take has no direct way any more; a device whose memory it does not take, until the
+ * next memory of the device is registered. All else is tried again by the next transfer.
+ */
+void tn_direct_failed(struct tn_direct *d, uint32_t number, uint32_t i, const struct tn_device_file_transfer *transfer);
 
 #endif

@@ -49,7 +49,7 @@ bool tn_lane_direct_ended(struct tn_lane *lane)
 		struct tn_lane_transfer *next = t->next; /* the lane may send another piece of that number */
 
 		if (t->o.status)
-			tn_direct_failed(lane->o.direct, tn_lane_device_of(t->piece), &t->o);
+			tn_direct_failed(lane->o.direct, tn_copier_number(copier_of(t->piece)), tn_lane_device_of(t->piece), &t->o);
 		tn_lane_piece_over(t->piece, t->o.status ? -EXDEV : 0, t->o.began_ns);
 		t = next;
 	}

@@ -361,6 +361,36 @@ static uint64_t direct_bytes_of_load(struct world *w, struct rig_space *s, uint6
 	return rig_stats(&w->r).direct_bytes - before;
 }
 
+/* Until more memory of the device is registered; cuFile was not asked for that memory meanwhile. */
+static void a_device_that_is_refused_has_no_straight_way_any_more_and_another_one_has(void **state)
+{
+	static const int errors[] = {5009, 5012, 5013, 5014, 5015};
+	struct world w = {0};
+	struct rig_space other, more;
+	int calls;
+
+	add_device();
+	up(&w, 0, 64);
+	open_on(&w, second, &other);
+	assert_int_equal(rig_save(w.r.s, 1, BLOCKS, 0).stored, BLOCKS);
+	assert_int_equal(rig_save(&other, 1, BLOCKS, 0).stored, BLOCKS);
+	for (size_t i = 0; i < sizeof(errors) / sizeof(errors[0]); i++) {
+		set(&stub->fail[STUB_READ], errors[i]);
+		assert_true(direct_bytes_of_load(&w, w.r.s, 1) < bytes_of_all(&w));
+		calls = get(&stub->calls[STUB_READ]);
+		assert_int_equal(direct_bytes_of_load(&w, w.r.s, 1), 0);
+		assert_int_equal(get(&stub->calls[STUB_READ]), calls);
+		assert_int_equal(direct_bytes_of_load(&w, &other, 1), bytes_of_all(&w));
+		assert_int_equal(rig_space_open(&w.r, &(struct rig_space_opts){.seed = 9}, &more), 0);
+		assert_int_equal(direct_bytes_of_load(&w, w.r.s, 1), bytes_of_all(&w));
+		rig_space_close(&more);
+	}
+	assert_int_equal(rig_stats(&w.r).io_errors, 0);
+	close_on(&w, second, &other);
+	down(&w);
+	remove_device();
+}
+
 static int sums_refused; /* so many of the next ones have no place */
 
 static int sum_with_place(const struct tn_device_driver *driver, void *stream, const struct tn_device_piece *piece, struct tn_device_sum *sum, uint32_t n,
@@ -654,6 +684,7 @@ static int run_all(void)
 		cmocka_unit_test(with_auto_the_cache_goes_on_without_it),
 		cmocka_unit_test(a_transfer_that_fails_is_made_again_by_way_of_host_memory),
 		cmocka_unit_test(a_file_that_is_refused_later_has_no_straight_way_any_more),
+		cmocka_unit_test(a_device_that_is_refused_has_no_straight_way_any_more_and_another_one_has),
 		cmocka_unit_test(what_the_driver_has_no_place_to_sum_goes_by_way_of_host_memory),
 		cmocka_unit_test(bytes_that_are_wrong_are_a_miss),
 		cmocka_unit_test(a_file_that_is_cut_short_meanwhile_is_a_miss),

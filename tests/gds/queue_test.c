@@ -181,7 +181,7 @@ static void each_call_fails_once(void **state)
 	fail_once(TN_DEVICE_FILE_BATCH, false, &stub->fail[STUB_BATCH_SUBMIT], 5022, -EINVAL, "cuFileBatchIOSubmit");
 	fail_once(TN_DEVICE_FILE_BATCH, true, &stub->fail[STUB_BATCH_STATUS], 5011, -EIO, "cuFileBatchIOGetStatus");
 	fail_once(TN_DEVICE_FILE_ASYNC, false, &stub->fail[STUB_READ_ASYNC], 5011, -EIO, "cuFileReadAsync");
-	fail_once(TN_DEVICE_FILE_ASYNC, true, &stub->fail[STUB_WRITE_ASYNC], 5009, -ENOTSUP, "this GPU is not supported");
+	fail_once(TN_DEVICE_FILE_ASYNC, true, &stub->fail[STUB_WRITE_ASYNC], 5009, -ENODEV, "this GPU is not supported");
 	fail_once(TN_DEVICE_FILE_ASYNC, false, &cuda->fail_stream_create, 2, -EIO, "cuStreamCreate: error 2");
 	fail_once(TN_DEVICE_FILE_ASYNC, false, &cuda->fail_stream_synchronize, 700, -EIO, "cuStreamSynchronize: error 700");
 }
