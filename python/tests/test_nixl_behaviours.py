@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What NIXL's tests check and what its users miss, on the module nixl: each behaviour once."""
 import contextlib
+import mmap
 import os
 import pickle
+import struct
 import subprocess
 import sys
 import threading
@@ -13,7 +15,7 @@ from unittest import mock
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'nixl'))
 import nixl._agent
 from nixl import _bindings as bind
-from nixl import _utils
+from nixl import _telemetry, _utils
 from nixl._api import nixl_agent, nixl_agent_config, nixl_thread_sync_t
 
 from case import Case, content, main
@@ -405,8 +407,56 @@ class BehavioursTest(Case):
                     self.raises('NO_TELEMETRY', agent.get_xfer_telemetry, handle)
                 self.assertEqual(agent.estimate_xfer_cost(handle)[1:], (0, 'ANALYTICAL_BACKEND'))
                 handle.release()
-        with environment(NIXL_TELEMETRY_ENABLE='perhaps'):
-            self.assertRaises(RuntimeError, nixl_agent, 'x')
+
+    def events(self, name):
+        """What a reader of NIXL's finds in an agent's file, and takes out."""
+        with open(os.path.join(self.dir, name), 'r+b') as f, mmap.mmap(f.fileno(), 0) as ring:
+            written, read, version, again, places, mask = _telemetry.HEADER.unpack_from(ring)
+            self.assertEqual((version, again, mask, len(ring)), (4, 4, places - 1, 40 + 16 * places))
+            found = []
+            while read != written:
+                number, value = struct.unpack_from('=I4xQ', ring, 40 + 16 * read)
+                found.append((_telemetry.NAMES[number], value))
+                read = (read + 1) & mask
+            struct.pack_into('=Q', ring, 8, read)
+            return found
+
+    def test_telemetry_events_in_the_file_that_nixls_readers_map(self):
+        with environment(NIXL_TELEMETRY_ENABLE='y', NIXL_TELEMETRY_DIR=self.dir, NIXL_TELEMETRY_BUFFER_SIZE='16'):
+            agent = self.agent('told')
+            handle, _, _ = self.loop(agent)
+            self.assertEqual(self.events('told'), [('agent_memory_registered', SIZE)] * 2)
+            self.done(agent, handle)
+            agent.check_xfer_state(handle)
+            telemetry = agent.get_xfer_telemetry(handle)
+            self.assertEqual(self.events('told'), [('agent_xfer_post_time', telemetry.postDuration), ('agent_xfer_time', telemetry.xferDuration),
+                                                   ('agent_tx_bytes', SIZE), ('agent_tx_requests_num', 1)])
+            self.raises('NOT_FOUND', agent.initialize_xfer, 'READ', agent.get_xfer_descs([(4096, 1, 0)], 'DRAM'), agent.get_xfer_descs([(4096, 1, 0)], 'DRAM'), 'told')
+            self.assertEqual(self.events('told'), [('agent_err_not_found', 1)])
+            for _ in range(20):  # three times 4 events find a place: those that are lost are counted
+                self.done(agent, handle)
+            found = self.events('told')
+            self.done(agent, handle)
+            found += self.events('told')
+            self.assertIn('agent_telemetry_events_dropped', dict(found))
+            self.assertEqual(sum(value if name == 'agent_telemetry_events_dropped' else 1 for name, value in found), 84)
+            self.assertEqual(self.events('told'), [])
+            handle.release()
+
+    def test_a_request_that_fails_is_one_event(self):
+        with environment(NIXL_TELEMETRY_ENABLE='y', NIXL_TELEMETRY_DIR=self.dir, TENUTO_XFER_TIMEOUT_S='0.02'):
+            agent = self.agent('fails', spec='faulty,over=memory,drop=100')
+            handle, _, _ = self.loop(agent)
+            agent.transfer(handle)
+            for _ in range(3):
+                self.ended('BACKEND', agent, handle)
+            self.assertEqual(self.events('fails')[2:], [('agent_err_backend', 1)])
+            handle.release()
+
+    def test_bad_settings_of_telemetry_are_named(self):
+        for name, text in (('NIXL_TELEMETRY_BUFFER_SIZE', '100'), ('NIXL_TELEMETRY_BUFFER_SIZE', 'x'), ('NIXL_TELEMETRY_ENABLE', 'perhaps')):
+            with environment(**{'NIXL_TELEMETRY_ENABLE': 'y', 'NIXL_TELEMETRY_DIR': self.dir, name: text}):
+                self.assertRaisesRegex(RuntimeError, text, nixl_agent, 'x')
 
     # ---- notifications
 

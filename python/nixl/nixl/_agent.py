@@ -23,8 +23,9 @@ from tenuto import xfer
 
 from ._metadata import DEFAULT_METADATA_LABEL, Pushes, open_directory
 from ._plugins import PLUGINS, available, open_backend
+from ._telemetry import open_ring
 from ._types import (
-    DEFAULT_COMM_PORT, STATUS_OF_END, exception, exception_of, nixl_cost_t, nixl_mem_t, nixl_status_t, nixl_thread_sync_t, nixl_xfer_op_t, nixlRegDList,
+    DEFAULT_COMM_PORT, STATUS_OF_END, STATUS_OF_EXCEPTION, exception, exception_of, nixl_cost_t, nixl_mem_t, nixl_status_t, nixl_thread_sync_t, nixl_xfer_op_t, nixlRegDList,
     nixlRemoteDList, nixlXferDList, nixlXferTelemetry, text_of)
 from .logging import get_logger
 
@@ -74,6 +75,19 @@ def _as_nixl(call: Callable[..., Any]) -> Callable[..., Any]:
             return call(*args, **more)
         except tenuto.Error as error:
             raise exception_of(error) from error
+    return run
+
+
+def _told(call: Callable[..., Any]) -> Callable[..., Any]:
+    """NIXL's exceptions of transfers are events of telemetry."""
+    @functools.wraps(call)
+    def run(self: nixlAgent, *args: Any, **more: Any) -> Any:
+        try:
+            return call(self, *args, **more)
+        except tuple(STATUS_OF_EXCEPTION) as error:
+            if self._ring:
+                self._ring.add((f'agent_err_{STATUS_OF_EXCEPTION[type(error)].lower()}', 1))
+            raise
     return run
 
 
@@ -132,6 +146,20 @@ def _why(request: xfer.Request, error: int) -> str:
     return os.strerror(error)
 
 
+def _durations(status: xfer.Status) -> tuple[int, int]:
+    """Microseconds of the post and of all, at least one: NIXL's readers take 0 for nothing."""
+    post_us = -(-status.post_ns // 1000)
+    return post_us, max(-(-status.time_ns // 1000), post_us)
+
+
+def _events(way: str, status: xfer.Status) -> list[tuple[str, int]]:
+    """Telemetry of the end of a request."""
+    if status.error:
+        return [(f"agent_err_{STATUS_OF_END.get(status.error, 'BACKEND').lower()}", 1)]
+    post_us, time_us = _durations(status)
+    return [('agent_xfer_post_time', post_us), ('agent_xfer_time', time_us), (f'agent_{way}_bytes', status.bytes), (f'agent_{way}_requests_num', 1)]
+
+
 class nixlAgentConfig:
     """What an agent is made with. The progress thread, thread modes and delays have no meaning here: agents may be used from any thread."""
 
@@ -151,10 +179,12 @@ class nixlAgentConfig:
 
 class _Request:
     """A request, and what NIXL knows of one."""
-    __slots__ = ('indexed', 'notif', 'posted', 'request', 'start_us')
+    __slots__ = ('ended', 'indexed', 'notif', 'posted', 'request', 'start_us', 'way')
 
-    def __init__(self, request: xfer.Request, notif: bytes, indexed: bool) -> None:
+    def __init__(self, request: xfer.Request, way: str, notif: bytes, indexed: bool) -> None:
         self.request: xfer.Request | None = request
+        self.way = way  # tx or rx
+        self.ended = True  # and was told
         self.notif = notif
         self.indexed = indexed
         self.posted = False
@@ -186,6 +216,7 @@ class nixlAgent:
             listen = f'tcp::{config.listenPort}'
         self.name = name
         self._telemetry = _telemetry_wanted(config)
+        self._ring = open_ring(name) if self._telemetry else None
         self._agent = self._open(name, listen, secret)
         self._backends: list[tuple[str, list[str], dict[str, str]]] = []  # name, Tenuto's backends, the preferred one first, parameters
         self._pushes = Pushes(self._agent) if config.useListenThread and secret else None
@@ -234,12 +265,18 @@ class nixlAgent:
     def registerMem(self, descs: nixlRegDList, backends: Any = ()) -> nixl_status_t:
         _check_files(descs)
         self._agent.register(sections_of(descs), segment=SEGMENTS[descs.getType()])
+        self._tell_memory('agent_memory_registered', descs)
         return nixl_status_t.NIXL_SUCCESS
 
     @_as_nixl
     def deregisterMem(self, descs: nixlRegDList, backends: Any = ()) -> nixl_status_t:
         self._agent.deregister(sections_of(descs), segment=SEGMENTS[descs.getType()])
+        self._tell_memory('agent_memory_deregistered', descs)
         return nixl_status_t.NIXL_SUCCESS
+
+    def _tell_memory(self, event: str, descs: nixlRegDList) -> None:
+        if self._ring:
+            self._ring.add((event, sum(int(row[1]) for row in descs.rows())))
 
     @_as_nixl
     def queryMem(self, descs: nixlRegDList, backend: int) -> list[dict[str, str] | None]:
@@ -269,11 +306,13 @@ class nixlAgent:
         return _List(self._make_list(peer, rest[1].astype('uint64'), rest[0]), peer == '')
 
     def _make(self, operation: int, local: Any, local_indices: Any, remote: Any, remote_indices: Any, notif: bytes | str, backends: Any) -> _Request:
-        make = self._agent.read if operation == nixl_xfer_op_t.NIXL_READ else self._agent.write
+        reads = operation == nixl_xfer_op_t.NIXL_READ
+        make = self._agent.read if reads else self._agent.write
         message = _bytes(notif)
         request = make(local, remote, local_indices, remote_indices, self._order(backends), max(len(message), NOTIFICATION_BYTES))
-        return _Request(request, message, local_indices is not None)
+        return _Request(request, 'rx' if reads else 'tx', message, local_indices is not None)
 
+    @_told
     @_as_nixl
     def makeXferReq(self, operation: int, local_side: _List, local_indices: Any, remote_side: _List, remote_indices: Any, notif_msg: bytes | str = b'',
                     backend: Any = (), skip_desc_merg: bool = False) -> _Request:
@@ -283,6 +322,7 @@ class nixlAgent:
             raise exception('INVALID_PARAM', 'the local list must be of NIXL_INIT_AGENT, the remote one of an agent')
         return self._make(operation, local_side.list, local_indices, remote_side.list, remote_indices, notif_msg, backend)
 
+    @_told
     @_as_nixl
     def createXferReq(self, operation: int, local_descs: nixlXferDList, remote_descs: nixlXferDList, remote_agent: bytes | str, notif_msg: bytes | str = b'',
                       backend: Any = ()) -> _Request:
@@ -298,9 +338,8 @@ class nixlAgent:
         finally:
             local.release()
 
-    def postXferReq(self, reqh: _Request, notif_msg: bytes | str = b'') -> nixl_status_t:
-        if notif_msg:
-            reqh.notif = _bytes(notif_msg)
+    @_told
+    def _post(self, reqh: _Request) -> None:
         start = time.time_ns() // 1000
         try:
             reqh.get().post(_timeout(), reqh.notif or None)
@@ -308,7 +347,12 @@ class nixlAgent:
             raise exception('REPOST_ACTIVE', error.strerror) from error
         except tenuto.Error as error:
             raise exception_of(error) from error
-        reqh.start_us, reqh.posted = start, True
+        reqh.start_us, reqh.posted, reqh.ended = start, True, False
+
+    def postXferReq(self, reqh: _Request, notif_msg: bytes | str = b'') -> nixl_status_t:
+        if notif_msg:
+            reqh.notif = _bytes(notif_msg)
+        self._post(reqh)
         return self.getXferStatus(reqh)
 
     def getXferStatus(self, reqh: _Request) -> nixl_status_t:
@@ -316,9 +360,14 @@ class nixlAgent:
         if not reqh.posted:
             raise exception('NOT_POSTED', 'the request was not posted')
         status = reqh.get().status()
+        if status.state != xfer.ENDED and not status.error:
+            return nixl_status_t.NIXL_IN_PROG
+        if self._ring and not reqh.ended:
+            self._ring.add(*_events(reqh.way, status))
+        reqh.ended = True
         if status.error:
             raise exception(STATUS_OF_END.get(status.error, 'BACKEND'), _why(reqh.get(), status.error))
-        return nixl_status_t.NIXL_SUCCESS if status.state == xfer.ENDED else nixl_status_t.NIXL_IN_PROG
+        return nixl_status_t.NIXL_SUCCESS
 
     def getXferTelemetry(self, reqh: _Request) -> nixlXferTelemetry:
         if not reqh.posted:
@@ -328,10 +377,8 @@ class nixlAgent:
         if self.getXferStatus(reqh) != nixl_status_t.NIXL_SUCCESS:
             raise exception('NOT_POSTED', 'the transfer is not complete yet')
         status = reqh.get().status()
-        post_us = -(-status.post_ns // 1000)
         # Descriptors that were chosen by index are merged there, others are not.
-        return nixlXferTelemetry(reqh.start_us, post_us, max(-(-status.time_ns // 1000), post_us), status.bytes,
-                                 status.pieces if reqh.indexed else status.descriptors)
+        return nixlXferTelemetry(reqh.start_us, *_durations(status), status.bytes, status.pieces if reqh.indexed else status.descriptors)
 
     def estimateXferCost(self, req_handle: _Request) -> tuple[int, int, int]:
         return req_handle.get().status().estimate_ns // 1000, 0, int(nixl_cost_t.NIXL_COST_ANALYTICAL_BACKEND)

@@ -123,6 +123,9 @@ EXCEPTIONS = {
 }
 
 
+STATUS_OF_EXCEPTION = {kind: status for status, kind in EXCEPTIONS.items()}
+
+
 def exception(status: str, text: str) -> Exception:
     """The exception of a status: its text begins with NIXL's name of the status."""
     return EXCEPTIONS[status](f'NIXL_ERR_{status}: {text}')
