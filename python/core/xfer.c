@@ -208,7 +208,11 @@ static PyObject *agent_new(PyTypeObject *type, PyObject *args, PyObject *kw)
 	opts.secret_bytes = (size_t)secret_bytes;
 	opts.connect_ns = connect_ns;
 	self = tn_py_new(type);
+	if (self && !(self->log = tn_py_xfer_log_new()))
+		Py_CLEAR(self);
 	if (self) {
+		opts.log = tn_py_xfer_log_line;
+		opts.log_arg = self->log;
 		Py_BEGIN_ALLOW_THREADS;
 		rc = tn_xfer_agent_create(&opts, &self->a);
 		Py_END_ALLOW_THREADS;
@@ -253,6 +257,7 @@ static void agent_dealloc(PyObject *self)
 		tn_xfer_agent_destroy(agent->a);
 		Py_END_ALLOW_THREADS;
 	}
+	tn_py_xfer_log_free(agent->log);
 	tn_py_free(self);
 }
 
@@ -623,6 +628,7 @@ static PyMethodDef agent_methods[] = {
 	{"fileno", agent_fileno, METH_NOARGS, "fileno()\n--\n\nAn eventfd that is readable after the event word rose."},
 	{"stats", tn_py_xfer_stats, METH_NOARGS, "stats()\n--\n\nStatistics by name."},
 	{"fetch_stats", tn_py_xfer_fetch_stats, METH_VARARGS, "fetch_stats(address, timeout)\n--\n\nOf the agent that listens there, as lines \"NAME VALUE\"."},
+	{"log_lines", tn_py_xfer_log_lines, METH_NOARGS, "log_lines()\n--\n\n(level, where, text) of each line since the last call."},
 	{NULL, NULL, 0, NULL},
 };
 

@@ -8,9 +8,29 @@
 #ifndef TN_PYTHON_XFER_H
 #define TN_PYTHON_XFER_H
 
+#include <pthread.h>
+
 #include <tenuto/xfer.h>
 
 #include "binding.h"
+
+#define TN_PY_XFER_LINES 64u /* of the log that are kept */
+
+/**
+ * struct tn_py_xfer_log - the last lines of an agent's log
+ *
+ * The agent calls with its locks held, from any thread. So lines are kept here until somebody asks: a callback that takes the GIL would wait for who has it and
+ * waits for those locks.
+ */
+struct tn_py_xfer_log {
+	pthread_mutex_t lock;
+	uint32_t first, n;
+	struct {
+		int level;
+		char where[32];
+		char text[480];
+	} line[TN_PY_XFER_LINES];
+};
 
 struct tn_py_xfer_agent {
 	PyObject_HEAD
@@ -18,6 +38,7 @@ struct tn_py_xfer_agent {
 	pid_t pid;
 	uint32_t inside; /* calls under way without the GIL */
 	uint32_t lists, requests; /* that the library has */
+	struct tn_py_xfer_log *log;
 };
 
 /** tn_py_xfer - the agent, and a call of it is counted; NULL with an exception if it is closed, or of a parent */
@@ -42,6 +63,11 @@ struct tn_py_runs {
 int tn_py_xfer_runs(PyObject *from, struct tn_py_runs *out);
 
 /* xfer_observe.c */
+/** tn_py_xfer_log_new - NULL with an exception */
+struct tn_py_xfer_log *tn_py_xfer_log_new(void);
+void tn_py_xfer_log_line(void *arg, enum tn_log_level level, const char *where, const char *text);
+void tn_py_xfer_log_free(struct tn_py_xfer_log *log);
+PyObject *tn_py_xfer_log_lines(PyObject *self, PyObject *nothing);
 PyObject *tn_py_xfer_peer(PyObject *self, PyObject *args);
 PyObject *tn_py_xfer_peer_sections(PyObject *self, PyObject *args);
 PyObject *tn_py_xfer_stats(PyObject *self, PyObject *nothing);

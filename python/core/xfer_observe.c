@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What _core.XferAgent tells of its peers, and its statistics. */
 #include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 #include "xfer.h"
 
@@ -97,4 +99,58 @@ PyObject *tn_py_xfer_fetch_stats(PyObject *self, PyObject *args)
 		return NULL;
 	TN_PY_XFER(agent, n = tn_xfer_fetch_stats(agent->a, address, deadline_ns, text, sizeof(text)));
 	return n < 0 ? tn_py_raise((long)n) : PyUnicode_FromString(text);
+}
+
+/* ---- the log ----------------------------------------------------------------------------------------------------------- */
+
+struct tn_py_xfer_log *tn_py_xfer_log_new(void)
+{
+	struct tn_py_xfer_log *log = calloc(1, sizeof(*log));
+
+	if (!log)
+		return (struct tn_py_xfer_log *)(void *)PyErr_NoMemory();
+	pthread_mutex_init(&log->lock, NULL);
+	return log;
+}
+
+void tn_py_xfer_log_free(struct tn_py_xfer_log *log)
+{
+	if (log)
+		pthread_mutex_destroy(&log->lock);
+	free(log);
+}
+
+void tn_py_xfer_log_line(void *arg, enum tn_log_level level, const char *where, const char *text)
+{
+	struct tn_py_xfer_log *log = arg;
+	uint32_t at;
+
+	pthread_mutex_lock(&log->lock);
+	at = (log->first + log->n) % TN_PY_XFER_LINES;
+	log->line[at].level = (int)level;
+	snprintf(log->line[at].where, sizeof(log->line[at].where), "%s", where);
+	snprintf(log->line[at].text, sizeof(log->line[at].text), "%s", text);
+	if (log->n < TN_PY_XFER_LINES)
+		log->n++;
+	else
+		log->first = (log->first + 1) % TN_PY_XFER_LINES; /* the oldest goes */
+	pthread_mutex_unlock(&log->lock);
+}
+
+PyObject *tn_py_xfer_log_lines(PyObject *self, PyObject *nothing)
+{
+	struct tn_py_xfer_log *log = ((struct tn_py_xfer_agent *)self)->log;
+	PyObject *list = PyList_New(0);
+
+	/* Whoever holds the lock wants nothing else, so the GIL may be held here. */
+	pthread_mutex_lock(&log->lock);
+	for (; list && log->n; log->n--, log->first = (log->first + 1) % TN_PY_XFER_LINES) {
+		PyObject *item = Py_BuildValue("(iss)", log->line[log->first].level, log->line[log->first].where, log->line[log->first].text);
+
+		if (!item || PyList_Append(list, item))
+			Py_CLEAR(list);
+		Py_XDECREF(item);
+	}
+	pthread_mutex_unlock(&log->lock);
+	return list;
 }

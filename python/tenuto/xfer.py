@@ -367,3 +367,7 @@ class Agent:
         """Those of the agent that listens at an address; both have the same secret. Raises as fetch."""
         lines = (line.split() for line in self._core.fetch_stats(address, timeout).splitlines())
         return {name: int(value) for name, value in lines}
+
+    def log_lines(self) -> Sequence[tuple[int, str, str]]:
+        """(level, where, text) of the log since the last call, at most the last 64 lines: which peer is lost, who was refused. tenuto.to_logging takes one."""
+        return self._core.log_lines()

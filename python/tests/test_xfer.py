@@ -324,6 +324,22 @@ class XferTest(Case):
         with self.assertRaises(tenuto.InvalidValue):
             self.agent('fourth').fetch_stats(address)
 
+    def test_the_log_has_the_last_lines(self):
+        agent = self.agent()
+        self.assertEqual(agent.log_lines(), [])
+        end = time.monotonic() + 60
+        for i in range(70):
+            with xfer.Agent(f'peer-{i}') as peer:
+                agent.load(peer.metadata())
+                agent.connect(peer.name)
+            while agent.peer(peer.name).state != 'lost':
+                self.assertLess(time.monotonic(), end)
+        lines = agent.log_lines()
+        self.assertEqual([text for _, _, text in lines], [f'agent peer-{i} is lost' for i in range(6, 70)])
+        self.assertEqual(agent.log_lines(), [])
+        with self.assertLogs('tenuto', 'WARNING'):
+            tenuto.to_logging(*lines[0])
+
     def test_what_is_wrong_is_named(self):
         agent = self.agent()
         with self.assertRaisesRegex(tenuto.NotFound, 'register it'):
