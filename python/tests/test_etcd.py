@@ -14,6 +14,7 @@ import time
 import unittest
 import urllib.request
 from binascii import b2a_base64
+from unittest import mock
 
 import tenuto
 from case import Case, main
@@ -248,6 +249,32 @@ class EtcdTest(Case):
         prefill.invalidate_local_metadata()
         for label in ('metadata', 'one'):
             self.refused(errno.ENOENT, decode.agent._agent.lookup, 'nixl-prefill', label)
+
+    def test_errors_of_etcd_in_the_module_nixl(self):
+        sys.path.insert(0, NIXL)
+        self.addCleanup(sys.path.remove, NIXL)
+        from nixl import _bindings as bind
+        from nixl._api import nixl_agent
+        with mock.patch.dict(os.environ, NIXL_ETCD_ENDPOINTS=self.endpoint, NIXL_ETCD_NAMESPACE='/elsewhere'):
+            agent = nixl_agent('nixl-errors')
+        with mock.patch.dict(os.environ, NIXL_ETCD_ENDPOINTS=f'http://127.0.0.1:{free_ports(1)[0]}'):
+            lost = nixl_agent('nixl-lost')
+        lost.agent._directory.fetch_s = 0.3
+        for one in (agent, lost):
+            self.addCleanup(one.agent._agent.close)
+        kv = bytearray(SIZE)
+        descs = agent.register_memory([(xfer.sections_of(kv)[0][0], SIZE, 0, '')], 'DRAM')
+        self.assertRaises(bind.nixlInvalidParamError, agent.send_partial_agent_metadata, descs)
+        agent.send_partial_agent_metadata(descs, label='some')
+        key = base64('/elsewhere/nixl-errors/some')
+        self.assertEqual(int(call(self.endpoint, 'kv/range', key=key)['count']), 1)
+        agent.invalidate_local_metadata()
+        self.assertNotIn('count', call(self.endpoint, 'kv/range', key=key))
+        self.assertRaises(bind.nixlRemoteDisconnectError, lost.send_local_metadata)
+        with self.assertLogs('nixl', 'ERROR') as told:
+            lost.fetch_remote_metadata('nobody')
+            self.until(lambda: told.output)
+        self.assertFalse(lost.check_remote_metadata('nobody'))
 
     def until(self, condition):
         end = time.monotonic() + 10

@@ -32,7 +32,7 @@ def _setting_ms(name: str, default: int) -> datetime.timedelta:
 
 class Etcd:
     """Entries have a lease of 10 s, so those of a dead agent go."""
-    fetch_s = 5.0  # how long a fetch waits for an entry that is not there yet
+    fetch_s = 5.0  # how long etcd is waited for, and an entry that is not there yet
 
     def __init__(self, agent: xfer.Agent) -> None:
         self._agent = agent
@@ -40,10 +40,10 @@ class Etcd:
         agent.directory(f'etcd,endpoints={endpoints},namespace={namespace}')
 
     def publish(self, label: str, *what: Any) -> None:
-        self._agent.publish(label, *what)
+        self._agent.publish(label, *what, timeout=self.fetch_s)
 
     def unpublish(self, label: str) -> None:
-        self._agent.unpublish(label)
+        self._agent.unpublish(label, self.fetch_s)
 
     def lookup(self, peer: str, label: str) -> None:
         """Loads it. Raises tenuto.NotFound: it is not there."""
