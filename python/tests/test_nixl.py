@@ -46,6 +46,7 @@ class NixlTest(Case):
 
     def memory(self, agent, seed='kv'):
         kv = bytearray(content(seed, SIZE))
+        self.addCleanup(len, kv)  # held: NIXL's calls know an address alone
         (address, size, _), = xfer.sections_of(kv)
         agent.register_memory([(address, size, 0, '')], 'DRAM')
         return kv, address

@@ -63,6 +63,7 @@ class BehavioursTest(Case):
 
     def memory(self, agent, size=SIZE, seed='kv'):
         kv = bytearray(content(seed, size))
+        self.addCleanup(len, kv)  # held: NIXL's calls know an address alone
         (address, _, _), = xfer.sections_of(kv)
         agent.register_memory([(address, size, 0, '')], 'DRAM')
         return kv, address

@@ -34,6 +34,7 @@ class Agents(Case):
 
     def memory(self, agent, seed, size=SIZE):
         kv = bytearray(content(seed, size))
+        self.addCleanup(len, kv)  # held: NIXL's calls know an address alone
         (address, _, _), = xfer.sections_of(kv)
         return kv, agent.register_memory([(address, size, 0, '')], 'DRAM')
 
