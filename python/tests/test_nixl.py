@@ -68,6 +68,7 @@ class NixlTest(Case):
         except tenuto.Error:
             ours = ['memory']
         self.assertEqual(agent.agent._order([agent.backends['UCX']]), ours)
+        self.assertEqual(agent.agent._order([]), ours)
         _, a = self.memory(agent)
         handle = agent.initialize_xfer('WRITE', agent.get_xfer_descs(self.rows(a), 'DRAM'), agent.get_xfer_descs(self.rows(a), 'DRAM'), 'one', b'',
                                        backends=['UCX'])

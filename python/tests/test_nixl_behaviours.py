@@ -18,6 +18,7 @@ from nixl import _bindings as bind
 from nixl import _telemetry, _utils
 from nixl._api import nixl_agent, nixl_agent_config, nixl_thread_sync_t
 
+import tenuto
 from case import Case, content, main
 from tenuto import xfer
 
@@ -36,6 +37,47 @@ descs = agent.register_memory([(address, size, 0, '')], 'DRAM')
 print(agent.get_agent_metadata().hex(), address, flush=True)
 for line in sys.stdin:
     print(eval(line), flush=True)
+''' % SIZE
+
+
+# Reads from a peer, once as it runs and once as it is stopped; a process of its own, because UCX reads its variables once.
+READER = '''
+import os, signal, sys
+from nixl import _bindings as bind
+from nixl._api import nixl_agent, nixl_agent_config
+from tenuto import xfer
+metadata, address, pid, size = bytes.fromhex(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), %d
+agent = nixl_agent('reader', nixl_agent_config())
+kv = bytearray(size)
+(here, _, _), = xfer.sections_of(kv)
+agent.register_memory([(here, size, 0, '')], 'DRAM')
+agent.add_remote_agent(metadata)
+handle = agent.initialize_xfer('READ', agent.get_xfer_descs([(here, size, 0)], 'DRAM'), agent.get_xfer_descs([(address, size, 0)], 'DRAM'), 'peer')
+
+def read():
+    state = agent.transfer(handle)
+    while state != 'DONE':
+        state = agent.check_xfer_state(handle)
+    return kv == bytes([7]) * size
+
+print(handle.request().status().backend, read(), flush=True)
+kv[:] = bytes(size)
+os.kill(pid, signal.SIGSTOP)
+while open(f'/proc/{pid}/stat').read().rsplit(')', 1)[1].split()[0] != 'T':
+    pass
+try:
+    print(read())
+except bind.nixlBackendError as error:
+    print('deadline' if 'timed out' in str(error) else error)
+while not handle.released:
+    try:
+        handle.release()
+    except bind.nixlRepostActiveError:
+        pass
+before = bytes(kv)
+os.kill(pid, signal.SIGCONT)
+agent.check_remote_metadata('peer')
+print(kv == before)
 ''' % SIZE
 
 
@@ -537,6 +579,22 @@ class BehavioursTest(Case):
         self.assertIn("'one': [b'read'", got)
         for handle in handles:
             handle.release()
+
+    def stopped_peer(self, **values):
+        """(backend, whether the first read was right, what the second one said, whether no byte came late)."""
+        with environment(TENUTO_XFER_TIMEOUT_S='1', **values):
+            child, metadata, address = self.peer(byte=7)
+            out = self.python(READER, metadata.hex(), str(address), str(child.pid), env={**os.environ, 'PYTHONPATH': os.pathsep.join(sys.path)})
+        return out.split()
+
+    def test_a_peer_that_is_stopped(self):
+        """Its memory is still read on one machine. UCX needs its help, and the deadline ends the request."""
+        self.assertEqual(self.stopped_peer(UCX_TLS=None), ['memory', 'True', 'True', 'True'])
+        try:
+            xfer.Agent('probe', backends=['ucx'], listen='none').close()
+        except tenuto.Error:
+            return
+        self.assertEqual(self.stopped_peer(UCX_TLS='tcp'), ['ucx', 'True', 'deadline', 'True'])
 
     # ---- threads and the calls by their C++ names
 
