@@ -422,16 +422,17 @@ class BehavioursTest(Case):
         handle.release()
 
     def test_a_release_that_cannot_end_it_says_so(self):
-        agent = self.agent(spec='faulty,over=memory,delay=100,delay_us=3000000')
-        handle, here, there = self.loop(agent)
+        agent = self.agent(spec='faulty,over=memory,linger_us=500000')
+        handle, _, _ = self.loop(agent)
         self.assertEqual(agent.transfer(handle), 'PROC')
-        try:
-            handle.release()
-        except bind.nixlRepostActiveError:
-            self.assertFalse(handle.released)
-            time.sleep(3)
-            handle.release()
-        self.assertTrue(handle.released)
+        with mock.patch.object(nixl._agent, 'ABORT_S', 0.02):
+            self.raises('REPOST_ACTIVE', handle.release)
+        self.assertFalse(handle.released)
+        end = time.monotonic() + 20
+        while not handle.released:
+            self.assertLess(time.monotonic(), end)
+            with contextlib.suppress(bind.nixlRepostActiveError):
+                handle.release()
 
     def test_telemetry(self):
         for enable, asked, there in ((None, False, False), (None, True, True), ('y', False, True), ('no', True, False)):
