@@ -316,8 +316,7 @@ static void destroy(struct tn_tier_base *t)
 	struct remote *r = remote_of(t);
 	struct tn_list *link;
 
-	if (r->client)
-		r->client->ops->destroy(r->client);
+	r->client->ops->destroy(r->client);
 	while ((link = tn_list_pop(&r->probes))) {
 		struct tn_tier_probe *p = tn_container_of(link, struct tn_tier_probe, link);
 
@@ -356,51 +355,61 @@ static int plan(struct tn_tier_env *env, uint64_t *blocks)
 	return 0;
 }
 
+int tn_remote_tier_create(const struct tn_tier_env *env, struct tn_object_client *client, const char *prefix, struct tn_tier_base **out)
+{
+	struct tn_policy_opts po = {.capacity = env->max_blocks, .seed = env->o->seed, .alloc = env->alloc};
+	struct remote *r = tn_get(env->alloc, sizeof(*r));
+	const struct tn_policy_ops *policy;
+	int rc;
+
+	if (!r) {
+		client->ops->destroy(client);
+		return tn_fail(-ENOMEM, "remote tier: no memory");
+	}
+	r->env = env;
+	r->client = client;
+	r->base.ops = &ops;
+	r->base.tier = TN_TIER_REMOTE;
+	snprintf(r->prefix, sizeof(r->prefix), "%s", prefix);
+	tn_list_init(&r->probes);
+	tn_list_init(&r->moves);
+	rc = tn_policy_find("lru", &policy);
+	rc = rc ? rc : policy->create(&po, &r->base.policy);
+	if (rc)
+		destroy(&r->base);
+	else
+		*out = &r->base;
+	return rc;
+}
+
 /* "BACKEND,...[,prefix=PREFIX]": what is behind the prefix's comma is the backend's, too. */
-static int split(struct remote *r, const char *remote, char spec[SPEC_BYTES])
+static int split(const char *remote, char prefix[PREFIX_BYTES], char spec[SPEC_BYTES])
 {
 	static const char word[] = ",prefix=";
-	const char *at = strstr(remote, word), *value = at ? at + sizeof(word) - 1 : PREFIX, *rest;
+	const char *at = strstr(remote, word), *value = at ? at + sizeof(word) - 1 : PREFIX;
 	size_t n = strcspn(value, ",");
 	int length;
 
 	if (n == 0 || n >= PREFIX_BYTES)
 		return tn_fail(-EINVAL, "remote \"%s\": a prefix has 1 to %u bytes", remote, PREFIX_BYTES - 1);
-	snprintf(r->prefix, sizeof(r->prefix), "%.*s", (int)n, value);
-	rest = at ? value + n : "";
-	length = snprintf(spec, SPEC_BYTES, "%.*s%s,if_absent=1", (int)(at ? (size_t)(at - remote) : strlen(remote)), remote, rest);
+	snprintf(prefix, PREFIX_BYTES, "%.*s", (int)n, value);
+	length = snprintf(spec, SPEC_BYTES, "%.*s%s,if_absent=1", (int)(at ? (size_t)(at - remote) : strlen(remote)), remote, at ? value + n : "");
 	return length < (int)SPEC_BYTES ? 0 : tn_fail(-EINVAL, "remote \"%.60s...\": longer than %u bytes", remote, SPEC_BYTES);
 }
 
 static int make(const struct tn_tier_env *env, struct tn_tier_base **out)
 {
-	struct tn_policy_opts po = {.capacity = env->max_blocks, .seed = env->o->seed, .alloc = env->alloc};
-	const struct tn_policy_ops *policy;
-	char spec[SPEC_BYTES];
-	struct remote *r;
+	char prefix[PREFIX_BYTES], spec[SPEC_BYTES];
+	struct tn_object_client *client;
 	int rc;
 
 	if (!env->o->remote)
 		return 0;
 	if (!env->o->cluster_secret_file)
 		tn_log(env->log, TN_LOG_WARN, "remote tier: without cluster_secret_file it serves this store alone; no other node finds what is saved there");
-	r = tn_get(env->alloc, sizeof(*r));
-	if (!r)
-		return tn_fail(-ENOMEM, "remote tier: no memory");
-	r->env = env;
-	r->base.ops = &ops;
-	r->base.tier = TN_TIER_REMOTE;
-	tn_list_init(&r->probes);
-	tn_list_init(&r->moves);
-	rc = split(r, env->o->remote, spec);
-	rc = rc ? rc : tn_policy_find("lru", &policy);
-	rc = rc ? rc : policy->create(&po, &r->base.policy);
-	rc = rc ? rc : tn_agent_client_create(spec, env->alloc, &r->client);
-	if (rc)
-		destroy(&r->base);
-	else
-		*out = &r->base;
-	return rc;
+	rc = split(env->o->remote, prefix, spec);
+	rc = rc ? rc : tn_agent_client_create(spec, env->alloc, &client);
+	return rc ? rc : tn_remote_tier_create(env, client, prefix, out);
 }
 
 const struct tn_tier_maker tn_remote_tier_maker = {.plan = plan, .make = make};

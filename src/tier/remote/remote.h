@@ -15,4 +15,9 @@
 
 extern const struct tn_tier_maker tn_remote_tier_maker;
 
+struct tn_object_client;
+
+/* With another client than the options', which goes with the tier, also if there is none for an error. prefix: of the objects' names, 1 to 63 bytes. */
+int tn_remote_tier_create(const struct tn_tier_env *env, struct tn_object_client *client, const char *prefix, struct tn_tier_base **out);
+
 #endif

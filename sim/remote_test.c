@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The remote tier over a store that does as the test says: late, gone, full, or with other bytes than were written. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/core.h"
+#include "front/cache_rig.h"
+#include "tier/remote/client.h"
+#include "tier/remote/object.h"
+#include "tier/remote/remote.h"
+
+#define OBJECTS 256u
+#define CHAIN 40u
+
+struct object {
+	char name[TN_OBJECT_NAME_BYTES];
+	unsigned char *bytes;
+	uint64_t n;
+};
+
+struct pending {
+	struct tn_object_transfer t;
+	char name[TN_OBJECT_NAME_BYTES];
+	uint64_t due_ns;
+	bool busy;
+};
+
+/* The store, and the client of it: a request is answered latency_ns after it came, or later, and what was asked last first; mute: never; fails: with that status. */
+static struct store {
+	struct tn_object_client client;
+	const struct tn_clock *clock;
+	struct object object[OBJECTS];
+	uint32_t n;
+	struct pending slot[TN_OBJECT_SLOTS];
+	uint32_t requests, most, busy;
+	uint64_t latency_ns;
+	int fails;
+	bool mute;
+} store;
+
+static struct object *find(const char *name)
+{
+	for (uint32_t i = 0; i < store.n; i++)
+		if (strcmp(store.object[i].name, name) == 0)
+			return &store.object[i];
+	return NULL;
+}
+
+static int begin(struct tn_object_client *c, uint32_t slot, const struct tn_object_transfer *t)
+{
+	struct pending *p = &store.slot[slot];
+
+	assert_false(p->busy);
+	assert_in_range(strlen(t->name), 1, TN_OBJECT_NAME_BYTES - 1);
+	*p = (struct pending){.t = *t,
+			     .due_ns = tn_now_ns(store.clock) + store.latency_ns * (TN_OBJECT_SLOTS - slot), .busy = true};
+	snprintf(p->name, sizeof(p->name), "%s", t->name);
+	store.requests++;
+	store.busy++;
+	store.most = store.busy > store.most ? store.busy : store.most;
+	return 0;
+}
+
+static int answer(const struct pending *p)
+{
+	struct object *o = find(p->name);
+
+	if (store.fails)
+		return store.fails;
+	if (p->t.write && o)
+		return -EEXIST;
+	if (p->t.write) {
+		assert_in_range(store.n, 0, OBJECTS - 1);
+		o = &store.object[store.n++];
+		memcpy(o->name, p->name, sizeof(o->name));
+		o->n = p->t.n;
+		o->bytes = malloc(o->n);
+		memcpy(o->bytes, p->t.bytes, o->n);
+		return 0;
+	}
+	if (!o)
+		return -ENOENT;
+	if (o->n < p->t.n)
+		return -EIO;
+	memcpy(p->t.bytes, o->bytes, p->t.n);
+	return 0;
+}
+
+static int poll_slot(struct tn_object_client *c, uint32_t slot)
+{
+	struct pending *p = &store.slot[slot];
+	uint64_t now = tn_now_ns(store.clock);
+	bool late = now >= p->t.deadline_ns;
+
+	assert_true(p->busy);
+	if (!late && (store.mute || now < p->due_ns))
+		return -EINPROGRESS;
+	p->busy = false;
+	store.busy--;
+	return late ? -ETIMEDOUT : answer(p);
+}
+
+static void forget_requests(struct tn_object_client *c)
+{
+	memset(store.slot, 0, sizeof(store.slot));
+	store.busy = 0;
+}
+
+static const struct tn_object_client_ops client_ops = {
+	.size = sizeof(client_ops), .name = "script", .begin = begin, .poll = poll_slot, .destroy = forget_requests};
+
+static int make(const struct tn_tier_env *env, struct tn_tier_base **out)
+{
+	store.client.ops = &client_ops;
+	store.clock = env->clock;
+	return tn_remote_tier_create(env, &store.client, "test", out);
+}
+
+static const struct tn_tier_maker maker = {.make = make};
+
+static void prepare(struct rig *r)
+{
+	r->cache->makers[TN_TIER_REMOTE] = &maker;
+}
+
+/* A cache with an empty store behind it. */
+static struct rig *node(void)
+{
+	struct rig_opts o = rig_simulated_opts();
+	struct rig *r;
+
+	for (uint32_t i = 0; i < store.n; i++)
+		free(store.object[i].bytes);
+	memset(&store, 0, sizeof(store));
+	store.latency_ns = RIG_MS;
+	o.cache.host_bytes = 2u << 20;
+	o.prepare = prepare;
+	r = rig_simulated(&o);
+	rig_must_open(r);
+	return r;
+}
+
+static struct tn_tier_base *tier_of(struct rig *r)
+{
+	return r->cache->row.tier[TN_TIER_REMOTE];
+}
+
+/* ---- blocks and look-ups of the tier, behind the cache's back --------------------------------------------------------------- */
+
+struct moved {
+	bool over;
+	int status;
+};
+
+static void move_done(struct tn_tier_move *move, int status)
+{
+	*(struct moved *)move->owner = (struct moved){true, status};
+}
+
+static void probe_done(struct tn_tier_probe *probe, int status)
+{
+	*(struct moved *)probe->owner = (struct moved){true, status};
+}
+
+static size_t block_bytes(const struct tn_shape *s)
+{
+	return s->slot_bytes + s->layers * sizeof(uint64_t);
+}
+
+/* flat: the block, and its checksums behind it. */
+static int move(struct rig *r, uint64_t id, unsigned char *flat, bool write)
+{
+	const struct tn_space *space = r->s[0].space;
+	const struct tn_mapped_range range = {.bytes = space->shape.slot_bytes, .address = flat};
+	const struct tn_mapping memory = {.range = &range, .nranges = 1};
+	struct moved moved = {false, 0};
+	struct tn_tier_move m = {.write = write, .space = {space->id, space->epoch}, .key = rig_key(id), .shape = &space->shape, .mem.memory = &memory,
+				 .checks = (uint64_t *)(void *)(flat + space->shape.slot_bytes), .done = move_done, .owner = &moved};
+
+	tier_of(r)->ops->move(tier_of(r), &m);
+	rig_until(r, moved.over);
+	return moved.status;
+}
+
+static unsigned char *content_of(struct rig *r, uint64_t id)
+{
+	unsigned char *flat = malloc(block_bytes(&r->s[0].space->shape));
+
+	assert_non_null(flat);
+	memset(flat, (int)(id * 37 + 1), block_bytes(&r->s[0].space->shape));
+	return flat;
+}
+
+static int write_one(struct rig *r, uint64_t id)
+{
+	unsigned char *flat = content_of(r, id);
+	int status = move(r, id, flat, true);
+
+	free(flat);
+	return status;
+}
+
+/* What a read says; of 0 the bytes are the block's. */
+static int read_one(struct rig *r, uint64_t id)
+{
+	unsigned char *flat = content_of(r, id), *got = content_of(r, id + 1);
+	int status = move(r, id, got, false);
+
+	if (status == 0)
+		assert_memory_equal(got, flat, block_bytes(&r->s[0].space->shape));
+	free(flat);
+	free(got);
+	return status;
+}
+
+static uint32_t look_up(struct rig *r, uint32_t n)
+{
+	const struct tn_space *space = r->s[0].space;
+	struct moved moved = {false, 0};
+	struct tn_key key[CHAIN];
+	struct tn_tier_probe p = {.space = {space->id, space->epoch}, .keys = key, .n = n, .done = probe_done, .owner = &moved};
+
+	for (uint32_t i = 0; i < n; i++)
+		key[i] = rig_key(1 + i);
+	assert_int_equal(tier_of(r)->ops->probe(tier_of(r), &p), 0);
+	rig_until(r, moved.over);
+	assert_int_equal(moved.status, 0);
+	return p.found;
+}
+
+static struct object *object_of(struct rig *r, uint64_t id)
+{
+	const struct tn_tier_space space = {r->s[0].space->id, r->s[0].space->epoch};
+	const struct tn_key key = rig_key(id);
+	char name[TN_OBJECT_NAME_BYTES];
+
+	tn_object_name("test", &space, &key, name, sizeof(name));
+	return find(name);
+}
+
+/* ---- cases ------------------------------------------------------------------------------------------------------------------ */
+
+static void what_was_written_is_found_and_comes_back(void **state)
+{
+	struct rig *r = node();
+
+	assert_int_equal(look_up(r, CHAIN), 0);
+	for (uint32_t i = 0; i < CHAIN; i++)
+		assert_int_equal(write_one(r, 1 + i), 0);
+	store.requests = 0;
+	assert_int_equal(look_up(r, CHAIN), CHAIN);
+	assert_int_equal(store.requests, CHAIN);
+	assert_int_equal(store.most, TN_OBJECT_SLOTS); /* so many at the same time */
+	for (uint32_t i = 0; i < CHAIN; i++)
+		assert_int_equal(read_one(r, 1 + i), 0);
+	assert_int_equal(write_one(r, 1), 0); /* it is there already */
+	rig_tear_down(r);
+}
+
+static void a_look_up_ends_at_the_first_block_that_is_missing(void **state)
+{
+	struct rig *r = node();
+
+	for (uint32_t i = 0; i < CHAIN; i++)
+		assert_int_equal(write_one(r, 1 + i), 0);
+	for (uint32_t gap = CHAIN; gap-- > 0; gap -= gap > 5 ? 5 : 0) {
+		object_of(r, 1 + gap)->name[0] = '!'; /* nobody finds it */
+		store.requests = 0;
+		assert_int_equal(look_up(r, CHAIN), gap);
+		assert_in_range(store.requests, gap + 1, gap + TN_OBJECT_SLOTS);
+	}
+	rig_tear_down(r);
+}
+
+static void what_is_not_the_block_is_not_there(void **state)
+{
+	struct rig *r = node();
+	struct object *o, *other, kept;
+
+	assert_int_equal(write_one(r, 1), 0);
+	assert_int_equal(write_one(r, 2), 0);
+	o = object_of(r, 1);
+	other = object_of(r, 2);
+	kept = *o;
+	for (uint64_t at = 0; at < sizeof(uint64_t) * 13; at++) { /* the head */
+		o->bytes[at] ^= 1;
+		assert_int_equal(read_one(r, 1), -ENOENT);
+		assert_int_equal(look_up(r, 1), 0);
+		o->bytes[at] ^= 1;
+	}
+	o->bytes[sizeof(uint64_t) * 13] ^= 1; /* a checksum */
+	assert_int_equal(read_one(r, 1), -ENOENT);
+	o->bytes[sizeof(uint64_t) * 13] ^= 1;
+	o->bytes = other->bytes;
+	assert_int_equal(read_one(r, 1), -ENOENT);
+	assert_int_equal(look_up(r, 1), 0);
+	o->bytes = kept.bytes;
+	o->n--;
+	assert_int_equal(read_one(r, 1), -EIO);
+	*o = kept;
+	assert_int_equal(read_one(r, 1), 0);
+	rig_tear_down(r);
+}
+
+static void a_store_that_does_not_answer_is_left_alone_and_asked_again(void **state)
+{
+	struct rig *r = node();
+	uint64_t from;
+
+	assert_int_equal(write_one(r, 1), 0);
+	store.mute = true;
+	for (uint32_t i = 0; i < 3; i++) {
+		assert_int_equal(tier_of(r)->ops->health(tier_of(r)), 0);
+		from = rig_now(r);
+		assert_int_equal(look_up(r, 1), 0);
+		assert_in_range(rig_now(r) - from, RIG_SECOND, 3 * RIG_SECOND);
+	}
+	assert_int_equal(tier_of(r)->ops->health(tier_of(r)), -EHOSTDOWN);
+	store.requests = 0;
+	from = rig_now(r);
+	assert_int_equal(look_up(r, 1), 0);
+	assert_int_equal(read_one(r, 1), -EHOSTDOWN);
+	assert_int_equal(write_one(r, 2), -EHOSTDOWN);
+	assert_in_range(rig_now(r) - from, 0, RIG_SECOND / 10);
+	assert_int_equal(store.requests, 0);
+	store.mute = false;
+	rig_run(r, 6 * RIG_SECOND);
+	assert_int_equal(look_up(r, 1), 1);
+	assert_int_equal(read_one(r, 1), 0);
+	assert_int_equal(tier_of(r)->ops->health(tier_of(r)), 0);
+	rig_tear_down(r);
+}
+
+static void a_store_that_refuses_costs_the_cache_nothing(void **state)
+{
+	struct rig *r = node();
+
+	store.fails = -EACCES;
+	rig_save(&r->s[0], 1, 4, 0);
+	rig_run(r, 10 * RIG_SECOND);
+	assert_int_equal(rig_load(&r->s[0], 1, 4), 4);
+	assert_int_equal(store.n, 0);
+	assert_in_range(store.requests, 1, 40);
+	store.fails = 0;
+	rig_tear_down(r);
+}
+
+static void what_a_cache_saves_gets_to_the_store(void **state)
+{
+	struct rig *r = node();
+
+	rig_save(&r->s[0], 1, 4, 0);
+	rig_until(r, store.n == 4);
+	rig_run(r, RIG_SECOND);
+	assert_int_equal(tier_of(r)->blocks, 4);
+	rig_tear_down(r);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(what_was_written_is_found_and_comes_back),
+		cmocka_unit_test(a_look_up_ends_at_the_first_block_that_is_missing),
+		cmocka_unit_test(what_is_not_the_block_is_not_there),
+		cmocka_unit_test(a_store_that_does_not_answer_is_left_alone_and_asked_again),
+		cmocka_unit_test(a_store_that_refuses_costs_the_cache_nothing),
+		cmocka_unit_test(what_a_cache_saves_gets_to_the_store),
+	};
+
+	return tn_test_ran(cmocka_run_group_tests_name("remote", tests, NULL, NULL));
+}
