@@ -112,6 +112,22 @@ static int check_stores(const struct config *c, char *why)
 	return rc;
 }
 
+/* As the start does it, which reads it, too. */
+static int check_secret(const char *path, char *why)
+{
+	struct stat st;
+
+	if (strcmp(path, "off") == 0)
+		return 0;
+	if (stat(path, &st))
+		return fail(-errno, "cluster_secret_file", path, "make it with `umask 077; openssl rand -hex 32 > FILE`, and copy it to all nodes", why);
+	if (!S_ISREG(st.st_mode) || st.st_size < 16)
+		return fail(-EINVAL, "cluster_secret_file", path, "write a file with 16 to 4096 secret bytes", why);
+	if (st.st_mode & (S_IRWXG | S_IRWXO))
+		return fail(-EPERM, "cluster_secret_file", path, "others may use it: chmod 0600 it", why);
+	return 0;
+}
+
 /* As the start does it. */
 static int check_memory(const struct config *c, char *why)
 {
@@ -211,6 +227,10 @@ int config_check_paths(const struct config *c, const char **setting, char *why)
 		return rc;
 	*setting = "plugins";
 	rc = config_use_plugins(c->plugins, why);
+	if (rc)
+		return rc;
+	*setting = "cluster_secret_file";
+	rc = check_secret(c->cluster_secret_file, why);
 	if (rc)
 		return rc;
 	*setting = "socket";

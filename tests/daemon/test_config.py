@@ -156,6 +156,10 @@ def what_the_settings_name_must_be_there_when_the_file_is_checked():
     os.makedirs("kv/default", exist_ok=True)
     write("token", "a secret\n")
     write("empty", "")
+    write("open", "a secret that others can read")
+    write("secret", "a secret that nobody else reads")
+    os.chmod("open", 0o640)
+    os.chmod("secret", 0o600)
     good = "dirs: [%s/kv]\nsocket: %s/s\nclients:\n  - {token_file: %s/token}\n" % (here, here, here)
     asked("--config", put(good), "--check-config")
     if os.listdir("kv") != ["default"] or os.listdir("kv/default"):
@@ -167,11 +171,16 @@ def what_the_settings_name_must_be_there_when_the_file_is_checked():
                         (good.replace("/token}", "/empty}"), ["token_file", "/empty", "first line"]),
                         (good.replace("/kv]", "/kv, %s/kv/../kv]" % here), ["c.yaml:1: ", "dirs", "given twice"]),
                         (good.replace("/s\n", "/token\n"), ["c.yaml:2: ", "socket", "/token'", "no socket"]),
+                        (good + "cluster_secret_file: %s/absent\n" % here, ["c.yaml:5: ", "/absent'", "openssl rand"]),
+                        (good + "cluster_secret_file: %s/empty\n" % here, ["/empty'", "16 to 4096"]),
                         (good + "instance: ../x\n", ["c.yaml:5: ", "instance", "'../x'"])):
         err = asked("--config", put(text), "--check-config", rc=USAGE).stderr
         for word in ["c.yaml:", *words]:
             if word not in err:
                 fail("'%s' is not in: %s" % (word, err))
+    if "chmod 0600" not in asked("--config", put(good + "cluster_secret_file: %s/open\n" % here), "--check-config", rc=ENVIRONMENT).stderr:
+        fail("a secret that others can read")
+    asked("--config", put(good + "cluster_secret_file: %s/secret\nremote: s3,bucket=kv\n" % here), "--check-config")
     if os.geteuid():
         os.chmod("kv/default", 0o555)
         err = asked("--config", put(good), "--check-config", rc=ENVIRONMENT).stderr
