@@ -6,6 +6,7 @@ import tempfile
 import time
 import unittest
 
+import soft_device
 import tenuto
 from case import Case, main
 from s3_servers import ACCESS_KEY, SECRET_KEY, Faulty, seaweedfs, weed_program
@@ -86,6 +87,13 @@ class RealTest(Node):
         self.assertEqual(self.found(space, space.keys(range(BLOCKS))), 0)
 
 
+class CudaArray:
+    """Bytes of a device, as arrays of cupy and torch say it."""
+
+    def __init__(self, address, size):
+        self.__cuda_array_interface__ = {'shape': (size,), 'strides': None, 'data': (address, False), 'typestr': '|u1', 'version': 3}
+
+
 class FaultyTest(Node):
     def setUp(self):
         super().setUp()
@@ -116,6 +124,25 @@ class FaultyTest(Node):
                 self.assertEqual(bytes(kv[:len(data) // 2]), data[:len(data) // 2])
                 cache.close()
                 shutil.rmtree(os.path.join(self.dir, 'b'))
+
+    @unittest.skipUnless(soft_device.file_of('soft'), 'TENUTO_PLUGIN_PATH has no libtenuto_soft.so')
+    def test_pages_of_a_device_get_what_was_brought_into_host_memory_first(self):
+        keys, data = self.saved('a')
+        device = soft_device.SoftDevice()
+        self.addCleanup(device.release)  # after the cache is closed
+        cache = self.node('b')
+        space, _, _ = self.raw(cache)
+        address = device.allocate(16 * space.geometry.block_bytes)
+        pool = cache.memory(CudaArray(address, 16 * space.geometry.block_bytes), driver='soft').pool(space.geometry, npages=16)
+        self.assertEqual(self.found(space, keys), BLOCKS)
+        self.assertEqual(space.load(keys, pool, range(BLOCKS), timeout=5).finish(), 0)
+        self.assertEqual(self.found(space, keys), BLOCKS)
+        space.prefetch(keys, timeout=5)
+        end = time.monotonic() + 5
+        while space.match(keys).host_blocks < BLOCKS and time.monotonic() < end:
+            time.sleep(0.01)
+        self.assertEqual(space.load(keys, pool, range(BLOCKS), timeout=5).finish(), BLOCKS)
+        self.assertEqual(device.read(address, len(data)), data)
 
     def test_a_store_that_is_gone_costs_a_moment_and_then_nothing(self):
         keys, data = self.saved('a')

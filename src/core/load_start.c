@@ -121,8 +121,8 @@ static bool activate(struct tn_read_item *item)
 	}
 	if (join(item))
 		return true;
-	/* Whole blocks are checked in the pages that they land in: a part of one cannot be. */
-	if (item->partial && t->ops->traits.reach == TN_REACH_WHOLE)
+	/* Whole blocks are checked in the pages that they land in: a part of one cannot be; and the tier itself writes there, which it can in host memory alone. */
+	if (t->ops->traits.reach == TN_REACH_WHOLE && (item->partial || (r->op.pool && tn_pool_copier(r->op.pool))))
 		return false;
 	item->state = TN_READ_LEAD;
 	want_promotion(item);
