@@ -63,6 +63,18 @@ static int begin(struct tn_object_client *c, uint32_t slot, const struct tn_obje
 	return 0;
 }
 
+static uint64_t bytes_of(const struct tn_object_transfer *t)
+{
+	return t->part[0].bytes + t->part[1].bytes;
+}
+
+/* To the object, or from it. */
+static void copy_parts(const struct tn_object_transfer *t, unsigned char *object)
+{
+	for (uint32_t i = 0; i < TN_OBJECT_PARTS && t->part[i].bytes; object += t->part[i++].bytes)
+		memcpy(t->write ? object : t->part[i].address, t->write ? t->part[i].address : object, t->part[i].bytes);
+}
+
 static int answer(const struct pending *p)
 {
 	struct object *o = find(p->name);
@@ -75,16 +87,16 @@ static int answer(const struct pending *p)
 		assert_in_range(store.n, 0, OBJECTS - 1);
 		o = &store.object[store.n++];
 		memcpy(o->name, p->name, sizeof(o->name));
-		o->n = p->t.n;
+		o->n = bytes_of(&p->t);
 		o->bytes = malloc(o->n);
-		memcpy(o->bytes, p->t.bytes, o->n);
+		copy_parts(&p->t, o->bytes);
 		return 0;
 	}
 	if (!o)
 		return -ENOENT;
-	if (o->n < p->t.n)
+	if (o->n < bytes_of(&p->t))
 		return -EIO;
-	memcpy(p->t.bytes, o->bytes, p->t.n);
+	copy_parts(&p->t, o->bytes);
 	return 0;
 }
 

@@ -10,7 +10,7 @@
 #include "tier/remote/client.h"
 
 struct request {
-	struct tn_xfer_section object, memory;
+	struct tn_xfer_section object, memory[TN_OBJECT_PARTS];
 	struct tn_xfer_list *local, *remote;
 	struct tn_xfer_request *request;
 	char name[TN_OBJECT_NAME_BYTES];
@@ -36,38 +36,54 @@ static void end(struct agent *a, struct request *r)
 	tn_xfer_list_destroy(r->remote);
 	if (r->object.meta)
 		tn_xfer_deregister(a->agent, TN_XFER_OBJECT, &r->object, 1, 0);
-	if (r->memory.bytes)
-		tn_xfer_deregister(a->agent, TN_XFER_DRAM, &r->memory, 1, 0);
+	for (uint32_t i = 0; i < TN_OBJECT_PARTS && r->memory[i].bytes; i++)
+		tn_xfer_deregister(a->agent, TN_XFER_DRAM, &r->memory[i], 1, 0);
 	memset(r, 0, sizeof(*r));
 }
 
-static int register_both(struct agent *a, struct request *r, uint32_t slot, const struct tn_object_transfer *t)
+static int add_sections(struct agent *a, struct request *r, uint32_t slot, const struct tn_object_transfer *t)
 {
 	const struct tn_xfer_section object = {.device = slot + 1, .meta = r->name};
-	const struct tn_xfer_section memory = {.address = (uintptr_t)t->bytes, .bytes = t->n};
 	int rc = tn_xfer_register(a->agent, TN_XFER_OBJECT, &object, 1);
 
-	if (rc)
-		return rc;
-	r->object = object;
-	rc = tn_xfer_register(a->agent, TN_XFER_DRAM, &memory, 1);
 	if (rc == 0)
-		r->memory = memory;
+		r->object = object;
+	for (uint32_t i = 0; i < TN_OBJECT_PARTS && t->part[i].bytes && rc == 0; i++) {
+		const struct tn_xfer_section memory = {.address = (uintptr_t)t->part[i].address, .bytes = t->part[i].bytes};
+
+		rc = tn_xfer_register(a->agent, TN_XFER_DRAM, &memory, 1);
+		if (rc == 0)
+			r->memory[i] = memory;
+	}
 	return rc;
+}
+
+static int add_lists(struct agent *a, struct request *r, uint32_t slot, const struct tn_object_transfer *t)
+{
+	struct tn_xfer_run object[TN_OBJECT_PARTS], memory[TN_OBJECT_PARTS];
+	uint64_t at = 0;
+	uint32_t n = 0;
+	int rc;
+
+	for (; n < TN_OBJECT_PARTS && t->part[n].bytes; at += t->part[n++].bytes) {
+		object[n] = (struct tn_xfer_run){.address = at, .bytes = t->part[n].bytes, .device = slot + 1, .stride = t->part[n].bytes, .count = 1};
+		memory[n] = object[n];
+		memory[n].address = (uintptr_t)t->part[n].address;
+		memory[n].device = 0;
+	}
+	rc = tn_xfer_list_create(a->agent, NULL, TN_XFER_DRAM, memory, n, &r->local);
+	return rc ? rc : tn_xfer_list_create(a->agent, NULL, TN_XFER_OBJECT, object, n, &r->remote);
 }
 
 static int begin(struct tn_object_client *c, uint32_t slot, const struct tn_object_transfer *t)
 {
-	const struct tn_xfer_run object = {.bytes = t->n, .device = slot + 1, .stride = t->n, .count = 1};
-	const struct tn_xfer_run memory = {.address = (uintptr_t)t->bytes, .bytes = t->n, .stride = t->n, .count = 1};
 	struct agent *a = agent_of(c);
 	struct request *r = &a->slot[slot];
 	int rc;
 
 	snprintf(r->name, sizeof(r->name), "%s", t->name);
-	rc = register_both(a, r, slot, t);
-	rc = rc ? rc : tn_xfer_list_create(a->agent, NULL, TN_XFER_DRAM, &memory, 1, &r->local);
-	rc = rc ? rc : tn_xfer_list_create(a->agent, NULL, TN_XFER_OBJECT, &object, 1, &r->remote);
+	rc = add_sections(a, r, slot, t);
+	rc = rc ? rc : add_lists(a, r, slot, t);
 	rc = rc ? rc : tn_xfer_request_create(a->agent, t->write ? TN_XFER_WRITE : TN_XFER_READ, r->local, NULL, r->remote, NULL, 0, NULL, &r->request);
 	rc = rc ? rc : tn_xfer_post(r->request, t->deadline_ns, NULL, TN_XFER_NO_NOTIFICATION);
 	if (rc)

@@ -18,12 +18,16 @@
 #define TN_OBJECT_SLOTS 16u
 #define TN_OBJECT_NAME_BYTES 256u
 
-/* The caller's, with its bytes, until it has ended. */
+#define TN_OBJECT_PARTS 2u
+
+/* Bytes of an object from its first one on, in parts one behind the other. Memory of the parts is the transfer's until it has ended; the rest is not. */
 struct tn_object_transfer {
 	bool write;
 	const char *name;
-	void *bytes;
-	uint64_t n;
+	struct {
+		void *address;
+		uint64_t bytes; /* 0: there is no such part */
+	} part[TN_OBJECT_PARTS];
 	uint64_t deadline_ns;
 };
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tier/remote/remote.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -95,14 +96,15 @@ static int fit(const struct remote *r, struct slot *s, uint64_t bytes)
 	return s->buffer ? 0 : -ENOMEM;
 }
 
-/* What of the slot's buffer is written, or read. */
-static int begin(struct remote *r, struct slot *s, const struct tn_tier_space *space, const struct tn_key *key, uint64_t bytes, uint64_t deadline_ns)
+/* The slot's buffer is written, or read, and perhaps data behind it. */
+static int begin(struct remote *r, struct slot *s, const struct tn_tier_space *space, const struct tn_key *key, struct tn_object_transfer *t)
 {
 	char name[TN_OBJECT_NAME_BYTES];
-	struct tn_object_transfer t = {.write = s->move && s->move->write, .name = name, .bytes = s->buffer, .n = bytes, .deadline_ns = deadline_ns};
 
 	tn_object_name(r->prefix, space, key, name, sizeof(name));
-	return r->client->ops->begin(r->client, (uint32_t)(s - r->slot), &t);
+	t->name = name;
+	t->part[0].address = s->buffer;
+	return r->client->ops->begin(r->client, (uint32_t)(s - r->slot), t);
 }
 
 /* ---- blocks -------------------------------------------------------------------------------------------------------- */
@@ -112,10 +114,10 @@ static void start_move(struct tn_tier_base *t, struct tn_tier_move *move)
 	tn_list_push(&remote_of(t)->moves, &move->link);
 }
 
-static void pack(const struct tn_tier_move *m, unsigned char *object)
+/* Where the block lies in one piece: there its bytes go to, or come from, without a copy. NULL: it is scattered. */
+static unsigned char *piece_of(const struct tn_tier_move *m)
 {
-	tn_object_encode(m, object);
-	memcpy(object + tn_object_header_bytes(m->shape), tn_mapping_address(m->mem.memory, m->mem.flat), m->shape->slot_bytes);
+	return m->mem.layout ? NULL : tn_mapping_address(m->mem.memory, m->mem.flat);
 }
 
 /* What is not the block is not there: the core forgets it, and somebody computes it anew. */
@@ -126,7 +128,7 @@ static int unpack(const struct tn_tier_move *m, const unsigned char *object)
 
 	if (tn_object_decode(object, m))
 		return -ENOENT;
-	for (uint32_t l = 0; l < m->shape->layers; l++)
+	for (uint32_t l = 0; l < m->shape->layers && !piece_of(m); l++)
 		tn_span_store(&m->mem, m->shape, l, data + (uint64_t)l * m->shape->padded_bytes, iov);
 	return 0;
 }
@@ -134,14 +136,17 @@ static int unpack(const struct tn_tier_move *m, const unsigned char *object)
 static int begin_move(struct remote *r, struct slot *s, uint64_t now_ns)
 {
 	struct tn_tier_move *m = s->move;
-	uint64_t bytes = tn_object_header_bytes(m->shape) + m->shape->slot_bytes;
-	int rc = fit(r, s, bytes);
+	unsigned char *piece = piece_of(m);
+	uint64_t header = tn_object_header_bytes(m->shape), data = m->shape->slot_bytes;
+	struct tn_object_transfer t = {.write = m->write, .part = {{NULL, piece ? header : header + data}, {piece, piece ? data : 0}}, .deadline_ns = now_ns + MOVE_NS};
+	int rc = fit(r, s, t.part[0].bytes);
 
+	assert(piece || !m->write); /* out of memory's tier, where blocks lie in one piece */
 	if (rc)
 		return rc;
 	if (m->write)
-		pack(m, s->buffer);
-	return begin(r, s, &m->space, &m->key, bytes, now_ns + MOVE_NS);
+		tn_object_encode(m, s->buffer);
+	return begin(r, s, &m->space, &m->key, &t);
 }
 
 static void end_move(struct slot *s, int status)
@@ -171,9 +176,10 @@ static struct tn_tier_probe *first_probe(const struct remote *r)
 
 static int begin_probe(struct remote *r, struct slot *s, uint64_t now_ns)
 {
+	struct tn_object_transfer t = {.part = {{NULL, TN_OBJECT_HEAD_BYTES}}, .deadline_ns = now_ns + PROBE_NS};
 	int rc = fit(r, s, TN_OBJECT_HEAD_BYTES);
 
-	return rc ? rc : begin(r, s, &s->probe->space, &s->probe->keys[s->key], TN_OBJECT_HEAD_BYTES, now_ns + PROBE_NS);
+	return rc ? rc : begin(r, s, &s->probe->space, &s->probe->keys[s->key], &t);
 }
 
 static void answer(struct remote *r, struct slot *s, int status)
@@ -311,12 +317,23 @@ static uint64_t capacity(const struct tn_tier_base *t)
 
 /* ---- the whole ---------------------------------------------------------------------------------------------------------- */
 
+/* What is under way ends here, while the memory that it is about is there. */
+static int close_client(struct tn_tier_base *t)
+{
+	struct remote *r = remote_of(t);
+
+	if (r->client)
+		r->client->ops->destroy(r->client);
+	r->client = NULL;
+	return 0;
+}
+
 static void destroy(struct tn_tier_base *t)
 {
 	struct remote *r = remote_of(t);
 	struct tn_list *link;
 
-	r->client->ops->destroy(r->client);
+	close_client(t);
 	while ((link = tn_list_pop(&r->probes))) {
 		struct tn_tier_probe *p = tn_container_of(link, struct tn_tier_probe, link);
 
@@ -345,6 +362,7 @@ static const struct tn_tier_ops ops = {
 	.move = start_move,
 	.events = events,
 	.step = step,
+	.close = close_client,
 	.destroy = destroy,
 };
 
