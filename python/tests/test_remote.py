@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """An object store behind the tiers of a cache: what one node saved another finds."""
+import hashlib
 import os
 import shutil
 import tempfile
@@ -8,7 +9,7 @@ import unittest
 
 import soft_device
 import tenuto
-from case import Case, main
+from case import LAYERS, OBJECT, Case, main
 from s3_servers import ACCESS_KEY, SECRET_KEY, Faulty, seaweedfs, weed_program
 
 BUCKET, BLOCKS = 'blocks', 4
@@ -21,14 +22,14 @@ class Node(Case):
     def setUpClass(cls):
         os.environ.update(AWS_ACCESS_KEY_ID=ACCESS_KEY, AWS_SECRET_ACCESS_KEY=SECRET_KEY)
 
-    def node(self, name, secret='cluster', prefix='kv'):
+    def node(self, name, secret='cluster', prefix='kv', **options):
         """A cache of its own disk, with a store that others have, too."""
         path, file = os.path.join(self.dir, name), os.path.join(self.dir, secret + '.secret')
         os.makedirs(path, exist_ok=True)
         with open(os.open(file, os.O_WRONLY | os.O_CREAT, 0o600), 'w') as f:
             f.write(f'the secret of {secret}, which is long enough\n')
         return self.open(path, host_bytes=16 << 20, cluster_secret_file=file,
-                         remote=f's3,bucket={BUCKET},endpoint={self.endpoint},prefix={prefix},tries=1')
+                         remote=f's3,bucket={BUCKET},endpoint={self.endpoint},prefix={prefix},tries=1', **options)
 
     def uploaded(self, cache, n):
         end = time.monotonic() + 10
@@ -94,6 +95,27 @@ class CudaArray:
         self.__cuda_array_interface__ = {'shape': (size,), 'strides': None, 'data': (address, False), 'typestr': '|u1', 'version': 3}
 
 
+ATTACHED = '''
+import hashlib, sys, time, tenuto
+cache = tenuto.attach(sys.argv[1])
+geometry = tenuto.Geometry.raw(int(sys.argv[2]), int(sys.argv[3]))
+space, kv = cache.space('toy', geometry), bytearray(16 * geometry.block_bytes)
+pool, keys = cache.memory(kv).pool(geometry, npages=16), space.keys(range(4))
+query = tenuto.match_begin([space], keys, timeout=5)
+while not query.poll():
+    time.sleep(0.001)
+print(space.load(keys, pool, range(4), timeout=5).finish(), hashlib.sha256(kv[:4 * geometry.block_bytes]).hexdigest())
+'''
+
+
+class SlowObjects(dict):
+    """Each answer takes two seconds."""
+
+    def get(self, *args):
+        time.sleep(2)
+        return super().get(*args)
+
+
 class FaultyTest(Node):
     def setUp(self):
         super().setUp()
@@ -124,6 +146,27 @@ class FaultyTest(Node):
                 self.assertEqual(bytes(kv[:len(data) // 2]), data[:len(data) // 2])
                 cache.close()
                 shutil.rmtree(os.path.join(self.dir, 'b'))
+
+    def test_a_process_that_attaches_finds_them_too(self):
+        _, data = self.saved('a')
+        self.node('b', serve=os.path.join(self.dir, 'socket'))
+        out = self.python(ATTACHED, os.path.join(self.dir, 'socket'), str(LAYERS), str(OBJECT))
+        self.assertEqual(out.split(), [str(BLOCKS), hashlib.sha256(data).hexdigest()])
+
+    def test_a_slow_store_costs_no_more_than_a_deadline(self):
+        keys, data = self.saved('a')
+        cache = self.node('b')
+        space, kv, pool = self.raw(cache)
+        self.assertEqual(self.found(space, keys), BLOCKS)
+        self.server.server.objects = SlowObjects(self.server.objects)
+        begin = time.monotonic()
+        self.assertEqual(self.found(space, space.keys(range(50, 54)), timeout=0.3), 0)
+        load = space.load(keys, pool, range(BLOCKS), timeout=0.5)
+        self.assertEqual([load.wait(layer) for layer in range(LAYERS)], [0] * LAYERS)
+        self.assertLess(time.monotonic() - begin, 1.8)
+        load.finish()  # by then nothing writes to the pages any more
+        self.assertEqual(space.load(keys, pool, range(BLOCKS), timeout=9).finish(), BLOCKS)
+        self.assertEqual(bytes(kv[:len(data)]), data)
 
     @unittest.skipUnless(soft_device.file_of('soft'), 'TENUTO_PLUGIN_PATH has no libtenuto_soft.so')
     def test_pages_of_a_device_get_what_was_brought_into_host_memory_first(self):
