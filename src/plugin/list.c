@@ -20,13 +20,13 @@
 struct list {
 	struct tn_plugin_info *info;
 	int max, n;
+	struct tn_plugin_info beyond; /* what comes after the caller's last entry, and is thrown away */
 };
 
-/* The next entry. Beyond the last one of the caller's: one that is thrown away. */
+/* The next entry. */
 static struct tn_plugin_info *add(struct list *l, const char *name, const char *path)
 {
-	static __thread struct tn_plugin_info beyond;
-	struct tn_plugin_info *i = l->n < l->max ? &l->info[l->n] : &beyond;
+	struct tn_plugin_info *i = l->n < l->max ? &l->info[l->n] : &l->beyond;
 
 	l->n++;
 	*i = (struct tn_plugin_info){0};

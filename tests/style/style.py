@@ -5,13 +5,14 @@
   style.py [--root DIR] [--library libtenuto.so] [--cc "gcc ..."] [RULE...]
   style.py --prune          lower or remove the entries of exceptions.txt that are no longer needed
 
-Rules: see RULES below. headers and symbols need a compiler and a built library; the others only read.
+Rules: see RULES below. headers, symbols and thread_locals need a compiler or a built library; the others only read.
 """
 import argparse
 import os
 import re
 import shlex
 import shutil
+import struct
 import subprocess
 import sys
 
@@ -21,6 +22,8 @@ FILE_LINES = 800
 FUNCTION_LINES = 70
 DOCUMENT_WORDS = 5000
 README_WORDS = 1500
+THREAD_LOCAL_BYTES = 576
+PT_TLS = 7
 DOCUMENT_COLUMNS = 120
 SOURCE = ('.c', '.h', '.cu', '.cuh')
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -247,6 +250,18 @@ def rule_symbols(tree):
     yield from tree.stale('unbuilt')
 
 
+def rule_thread_locals(tree):
+    """the library's thread-local memory fits into what a process has left for libraries that it opens late"""
+    with open(tree.library, 'rb') as f:
+        header = f.read(64)
+        offset, size, count = struct.unpack_from('<Q', header, 32)[0], *struct.unpack_from('<HH', header, 54)
+        f.seek(offset)
+        segments = [f.read(size) for _ in range(count)]
+    memory = sum(struct.unpack_from('<Q', s, 40)[0] for s in segments if struct.unpack_from('<I', s)[0] == PT_TLS)
+    if memory > THREAD_LOCAL_BYTES:
+        yield f'{memory} bytes of thread-local memory, {THREAD_LOCAL_BYTES} at most: Python opens the library after others, and fails with "cannot allocate memory in static TLS block"'
+
+
 def rule_banned(tree):
     """no banned function is called"""
     for name in tree.sources():
@@ -395,7 +410,7 @@ def rule_documents(tree):
     yield from tree.stale('long-lines')
 
 
-RULES = {'ranks': rule_ranks, 'public': rule_public, 'headers': rule_headers, 'symbols': rule_symbols,
+RULES = {'ranks': rule_ranks, 'public': rule_public, 'headers': rule_headers, 'symbols': rule_symbols, 'thread_locals': rule_thread_locals,
          'banned': rule_banned, 'tiers': rule_tiers, 'length': rule_length, 'text': rule_text, 'words': rule_words, 'documents': rule_documents}
 
 
@@ -430,7 +445,7 @@ def main():
     tree = Tree(args.root, args.library, args.cc)
     if args.prune:
         return prune(tree)
-    rules = args.rules or [r for r in RULES if args.library or r != 'symbols']
+    rules = args.rules or [r for r in RULES if args.library or r not in ('symbols', 'thread_locals')]
     print(f'1..{len(rules)}')
     failed = 0
     for i, rule in enumerate(rules, 1):
