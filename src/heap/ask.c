@@ -21,35 +21,56 @@ static int fail_silent(const struct tn_heap *heap)
 		       (unsigned long long)(heap->timeout_ns / MS));
 }
 
+void tn_heap_hang_up(struct tn_heap *heap)
+{
+	tn_fork_unwatch(&heap->forked);
+	if (heap->sock >= 0)
+		close(heap->sock);
+	heap->sock = -1;
+	heap->forked = (struct tn_fork_fd){0};
+}
+
+static int make_socket(struct tn_heap *heap)
+{
+	int rc;
+
+	tn_fork_lock();
+	heap->sock = tn_above_streams(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+	rc = heap->sock < 0 ? -errno : 0;
+	if (rc == 0)
+		tn_fork_watch(&heap->forked, heap->sock);
+	tn_fork_unlock();
+	return rc;
+}
+
 /* A socket to the master, whose connect and sends wait for timeout_ns at most. */
-static int connect_once(const struct tn_heap *heap, int *out)
+static int connect_once(struct tn_heap *heap)
 {
 	const uint64_t us = heap->timeout_ns / 1000 ? heap->timeout_ns / 1000 : 1; /* 0 would be for ever */
 	const struct timeval t = {(time_t)(us / 1000000), (suseconds_t)(us % 1000000)};
 	struct sockaddr_un address;
-	int directory, fd, rc = tn_heap_directory_open(&directory);
+	int directory, rc = tn_heap_directory_open(&directory);
 	socklen_t len;
 	pid_t pid;
 
 	if (rc)
 		return rc;
 	len = tn_heap_address(directory, heap->name, &address);
-	fd = tn_above_streams(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-	rc = fd < 0 ? -errno : 0;
-	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &t, sizeof(t));
-	while (rc == 0 && connect(fd, (struct sockaddr *)&address, len)) {
+	rc = make_socket(heap);
+	setsockopt(heap->sock, SOL_SOCKET, SO_SNDTIMEO, &t, sizeof(t));
+	while (rc == 0 && connect(heap->sock, (struct sockaddr *)&address, len)) {
 		if (errno == EINTR)
 			continue;
 		rc = -errno;
 	}
 	close(directory);
-	rc = rc == -EAGAIN ? fail_silent(heap) : rc == -ECONNREFUSED || rc == -ENOENT ? tn_fail(-ESHUTDOWN, "heap %s has no master: tn_heap_take_over makes this rank the master", heap->name)
-	     : rc	       ? tn_fail(rc, "heap %s: %s", heap->name, strerror(-rc))
-			       : tn_heap_peer(fd, &pid);
-	if (rc && fd >= 0)
-		close(fd);
-	else if (rc == 0)
-		*out = fd;
+	rc = rc == -EAGAIN ? fail_silent(heap)
+	     : rc == -ECONNREFUSED || rc == -ENOENT
+		     ? tn_fail(-ESHUTDOWN, "heap %s has no master: tn_heap_take_over makes this rank the master", heap->name)
+	     : rc ? tn_fail(rc, "heap %s: %s", heap->name, strerror(-rc))
+		  : tn_heap_peer(heap->sock, &pid);
+	if (rc)
+		tn_heap_hang_up(heap);
 	return rc;
 }
 
@@ -116,10 +137,8 @@ static int exchange(struct tn_heap *heap, struct tn_heap_ask *ask, struct tn_hea
 		rc = errno == EAGAIN ? -ETIMEDOUT : -ESHUTDOWN;
 	if (rc == 0)
 		rc = receive(heap->sock, deadline, told, fds, nfds);
-	if (rc) {
-		close(heap->sock);
-		heap->sock = -1;
-	}
+	if (rc)
+		tn_heap_hang_up(heap);
 	if (rc == -ETIMEDOUT)
 		return fail_silent(heap);
 	return rc ? tn_fail(rc, "the master of heap %s is gone: tn_heap_take_over makes this rank the master", heap->name) : 0;
@@ -150,7 +169,7 @@ int tn_heap_join(struct tn_heap *heap)
 	uint32_t nfds = TN_HEAP_FDS_MAX;
 	struct tn_heap_told told;
 
-	while ((rc = connect_once(heap, &heap->sock)) == -ESHUTDOWN && tn_now_ns(&tn_clock_system) < deadline)
+	while ((rc = connect_once(heap)) == -ESHUTDOWN && tn_now_ns(&tn_clock_system) < deadline)
 		nanosleep(&(struct timespec){.tv_nsec = (long)RETRY_NS}, NULL);
 	if (rc)
 		return rc == -ESHUTDOWN ? tn_fail(-ETIMEDOUT, "heap %s: no master has come for %llu ms; start the rank that is to be it", heap->name,
@@ -173,12 +192,12 @@ static int ask_master(struct tn_heap *heap, struct tn_heap_ask *ask, struct tn_h
 {
 	bool fresh = heap->sock < 0;
 	uint32_t nfds = 0;
-	int rc = fresh ? connect_once(heap, &heap->sock) : 0;
+	int rc = fresh ? connect_once(heap) : 0;
 
 	if (rc == 0)
 		rc = exchange(heap, ask, told, NULL, &nfds);
 	if (rc == -ESHUTDOWN && !fresh) {
-		rc = connect_once(heap, &heap->sock);
+		rc = connect_once(heap);
 		if (rc == 0)
 			rc = exchange(heap, ask, told, NULL, &nfds);
 	}

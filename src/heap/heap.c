@@ -96,8 +96,7 @@ void tn_heap_destroy(struct tn_heap *heap)
 	if (heap->memory.dir)
 		tn_heap_life_move(&heap->memory, heap->rank, getpid(), TN_HEAP_ALIVE, TN_HEAP_LEFT);
 	tn_heap_memory_drop(&heap->memory);
-	if (heap->sock >= 0)
-		close(heap->sock);
+	tn_heap_hang_up(heap);
 	pthread_mutex_destroy(&heap->lock);
 	tn_put(&tn_alloc_system, heap, sizeof(*heap));
 }
@@ -167,6 +166,18 @@ uint32_t tn_heap_ranks(const struct tn_heap *heap)
 
 /* ---- writing ---------------------------------------------------------------------------------------------------- */
 
+/* Whether the master has planned what it was asked for, within the heap; the slot. The caller writes as many bytes as it wanted. */
+static int check_plan(struct tn_heap *heap, const struct tn_heap_want *want, const struct tn_heap_plan *plan, uint32_t *slot)
+{
+	uint32_t page_bytes = heap->memory.layout.page_bytes;
+
+	if (plan->dst_rank != want->owner || plan->bytes_total != want->bytes || plan->page_bytes != page_bytes ||
+	    plan->n_pages != (want->bytes + page_bytes - 1) / page_bytes || !payload(heap, plan->dst_rank, plan->payload_base, plan->bytes_total))
+		return tn_fail(-EINVAL, "the master's plan of %llu bytes in %u pages at rank %u is not what it was asked for: %llu bytes at rank %u",
+			       (unsigned long long)plan->bytes_total, plan->n_pages, plan->dst_rank, (unsigned long long)want->bytes, want->owner);
+	return slot_of(heap, plan->dst_rank, plan->header_off, slot);
+}
+
 int tn_heap_open_for_write(struct tn_heap *heap, const void *key, size_t key_bytes, uint64_t bytes, uint32_t owner, uint32_t flags,
 			   struct tn_heap_plan *plan)
 {
@@ -181,19 +192,20 @@ int tn_heap_open_for_write(struct tn_heap *heap, const void *key, size_t key_byt
 		ask.want.owner = (uint32_t)(ask.want.name.hash % heap->ranks);
 	rc = tn_heap_request(heap, &ask, &told);
 	if (rc == 0)
-		rc = slot_of(heap, told.plan.dst_rank, told.plan.header_off, &slot);
+		rc = check_plan(heap, &ask.want, &told.plan, &slot);
 	if (rc)
 		return rc;
-	if (!payload(heap, told.plan.dst_rank, told.plan.payload_base, told.plan.bytes_total))
-		return tn_fail(-EINVAL, "the master's plan lies outside of the heap");
 	if (!tn_heap_begin(tn_heap_slot_of(&heap->memory, told.plan.dst_rank, slot), told.plan.epoch, heap->rank))
 		return tn_fail(-ESTALE, "the plan had ended when it came: this process was stopped for longer than reclaim_ns; try again");
 	*plan = told.plan;
 	return 0;
 }
 
-/* A free extent of the owner's heap: its slot, WRITING by this rank; TN_HEAP_NO_SLOT. The master may have resized it just before the claim. */
-static uint32_t claim_extent(struct tn_heap *heap, uint32_t owner, uint32_t size_class, uint32_t *epoch)
+/*
+ * A free extent of the owner's heap: its slot, WRITING by this rank, and where it lies; TN_HEAP_NO_SLOT. The master may have resized it just before
+ * the claim.
+ */
+static uint32_t claim_extent(struct tn_heap *heap, uint32_t owner, uint32_t size_class, uint32_t *epoch, uint64_t *base)
 {
 	struct tn_heap_ctl *ctl = tn_heap_ctl_of(&heap->memory, owner);
 	uint32_t slot = tn_heap_claim(tn_heap_slot_of(&heap->memory, owner, 0), heap->memory.layout.hdr_count, &ctl->free_head[size_class],
@@ -203,7 +215,8 @@ static uint32_t claim_extent(struct tn_heap *heap, uint32_t owner, uint32_t size
 	if (slot == TN_HEAP_NO_SLOT)
 		return slot;
 	s = tn_heap_slot_of(&heap->memory, owner, slot);
-	if (tn_heap_class_of(s) == size_class && payload(heap, owner, s->header.payload_base, (uint64_t)heap->memory.layout.page_bytes << size_class))
+	*base = __atomic_load_n(&s->header.payload_base, __ATOMIC_RELAXED);
+	if (tn_heap_class_of(s) == size_class && payload(heap, owner, *base, (uint64_t)heap->memory.layout.page_bytes << size_class))
 		return slot;
 	tn_heap_finish(s, *epoch, heap->rank, TN_HEAP_DEAD);
 	return TN_HEAP_NO_SLOT;
@@ -216,6 +229,7 @@ int tn_heap_reserve(struct tn_heap *heap, const void *key, size_t key_bytes, uin
 	struct tn_heap_found found;
 	struct tn_heap_name name;
 	struct tn_heap_slot *s;
+	uint64_t base;
 	int rc = tn_heap_name_of(key, key_bytes, &name);
 
 	if (rc)
@@ -224,14 +238,14 @@ int tn_heap_reserve(struct tn_heap *heap, const void *key, size_t key_bytes, uin
 		owner = (uint32_t)(name.hash % heap->ranks);
 	if (bytes && owner < heap->ranks && size_class < TN_HEAP_CLASSES && !(flags & ~TN_HEAP_FLAGS) &&
 	    tn_heap_find(&heap->memory, &name, &found))
-		slot = claim_extent(heap, owner, size_class, &epoch);
+		slot = claim_extent(heap, owner, size_class, &epoch, &base);
 	if (slot == TN_HEAP_NO_SLOT) /* the master has more means, and says what is wrong */
 		return tn_heap_open_for_write(heap, key, key_bytes, bytes, owner, flags, plan);
 	s = tn_heap_slot_of(&heap->memory, owner, slot);
 	tn_heap_describe(s, &name, bytes, page_bytes, flags);
 	*plan = (struct tn_heap_plan){.key_hash = name.hash, .dst_rank = owner, .epoch = epoch,
-				      .header_off = TN_HEAP_CTL_BYTES + (uint64_t)slot * sizeof(*s), .payload_base = s->header.payload_base,
-				      .bytes_total = bytes, .page_bytes = page_bytes, .n_pages = s->header.n_pages, .announces = 1};
+				      .header_off = TN_HEAP_CTL_BYTES + (uint64_t)slot * sizeof(*s), .payload_base = base, .bytes_total = bytes,
+				      .page_bytes = page_bytes, .n_pages = (uint32_t)((bytes + page_bytes - 1) / page_bytes), .announces = 1};
 	return 0;
 }
 

@@ -2,6 +2,7 @@
 /*
  * One process's part of a heap, and what the processes say to each other: a request and its answer, by a Unix socket of the heap's name, in a directory
  * of the user alone. Beside it lies a file that the master has locked. So the kernel sees to it that there is one master, and ends the lock when it dies.
+ * A forked child gets neither sockets nor lock: with them it would seem that its dead parent lives.
  */
 #ifndef TN_HEAP_HEAP_INTERNAL_H
 #define TN_HEAP_HEAP_INTERNAL_H
@@ -45,6 +46,7 @@ struct tn_heap {
 	char name[TN_HEAP_NAME_MAX + 1];
 	pthread_mutex_t lock; /* of the two below: one request at a time */
 	int sock;	      /* to the master; -1 */
+	struct tn_fork_fd forked; /* of that */
 	struct tn_heap_server *server; /* this process is the master */
 };
 
@@ -62,6 +64,19 @@ int tn_heap_peer(int sock, pid_t *pid);
 /* When a process was started: with its number that names it. 0, or why it could not be read, which need not mean that it is dead. */
 int tn_heap_process_start(pid_t pid, uint64_t *out);
 
+/* ---- the master's seat (seat.c) --------------------------------------------------------------------------------- */
+
+struct tn_heap_seat {
+	struct tn_fork_fd forked_sock, forked_lock;
+	int directory, lock, sock; /* -1: none */
+	bool locked;
+};
+
+/* Sets all of *seat, also if it fails: tn_heap_seat_leave must follow. 0, -EBUSY (there is a master), and the errors of files and sockets. */
+int tn_heap_seat_take(struct tn_heap_seat *seat, const char *heap);
+/* The name is free afterwards. */
+void tn_heap_seat_leave(struct tn_heap_seat *seat, const char *heap);
+
 /* ---- serving (server.c) ----------------------------------------------------------------------------------------- */
 
 /* Becomes the master of memory that this process has mapped. 0, -EBUSY (there is one), -ENOMEM. */
@@ -77,5 +92,7 @@ void tn_heap_answer(struct tn_heap_server *s, const struct tn_heap_ask *ask, str
 int tn_heap_join(struct tn_heap *heap);
 /* Any thread. The errors of the public calls, and of the answer. */
 int tn_heap_request(struct tn_heap *heap, struct tn_heap_ask *ask, struct tn_heap_told *told);
+/* Closes the socket to the master, if there is one. */
+void tn_heap_hang_up(struct tn_heap *heap);
 
 #endif

@@ -278,7 +278,7 @@ static void nobody_else_can_take_a_name_or_connect_to_it(void **state)
 	assert_true(tn_heap_create(heap_name, 1, 0, &o, &heap) < 0);
 	assert_int_equal(unlink(path), 0);
 	assert_int_equal(rmdir(parent), 0);
-	unsetenv("XDG_RUNTIME_DIR");
+	setenv("XDG_RUNTIME_DIR", heap_directory, 1);
 }
 
 int main(void)

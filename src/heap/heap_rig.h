@@ -12,17 +12,30 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "lab/scratch.h"
 #include "tn_test.h"
 
 #define HEAP_PAGE 4096u
 
 static char heap_name[TN_HEAP_NAME_MAX];
+static char heap_directory[256]; /* $XDG_RUNTIME_DIR of this program: what its killed processes leave goes with it */
+
+/* Of the program's first process: forked ones end by _exit. */
+static inline void heap_remove_directory(void)
+{
+	tn_scratch_remove(heap_directory);
+}
 
 /* A name that no other test has. Before the processes of the test are made. */
 static inline void heap_new_name(void)
 {
 	static uint32_t n;
 
+	if (!heap_directory[0]) {
+		assert_int_equal(tn_scratch_make("/tmp", heap_directory, sizeof(heap_directory)), 0);
+		setenv("XDG_RUNTIME_DIR", heap_directory, 1);
+		atexit(heap_remove_directory);
+	}
 	snprintf(heap_name, sizeof(heap_name), "test-%d-%u", (int)getpid(), n++);
 }
 

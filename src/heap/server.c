@@ -6,13 +6,10 @@
  * the process that has the rank. A new master finds the processes of the ranks in the directory.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -28,9 +25,11 @@
 #define SWEEP_NS_MAX 250000000ull
 #define SWEEP_NS_MIN 1000000ull
 #define SWEEP_PART 20u /* of the time goes to sweeps, at most: they look at each slot */
+#define ACCEPT_PAUSE_NS 10000000ull /* after an accept that failed: the connection still waits */
 
 struct caller {
-	int sock; /* 0: the place is free */
+	struct tn_fork_fd forked; /* a forked child would keep the connection after this process's death */
+	int sock;		  /* 0: the place is free */
 	pid_t pid;
 	uint32_t joining; /* rank + 1 that it has been let in as; 0: none */
 };
@@ -38,10 +37,10 @@ struct caller {
 struct tn_heap_server {
 	struct tn_heap *heap;
 	struct tn_heap_master *master;
-	struct tn_fork_fd forked_sock, forked_lock; /* a forked child would keep the name */
-	int directory, lock, sock, stop;	    /* stop: eventfd that ends the thread */
-	bool locked;
+	struct tn_heap_seat seat;
+	int stop; /* eventfd that ends the thread */
 	pthread_t thread;
+	uint64_t accept_ns; /* the thread's: nobody is accepted before */
 	/* The thread's, and under master->lock: */
 	int process[TN_HEAP_RANKS_MAX]; /* pidfd of the rank's process; -1: nobody, or this process */
 	struct caller caller[CALLERS_MAX];
@@ -216,6 +215,7 @@ static void hang_up(struct tn_heap_server *s, struct caller *c)
 	if (c->joining && tn_heap_life_move(&s->heap->memory, c->joining - 1, c->pid, TN_HEAP_JOINING, TN_HEAP_LEFT))
 		check_rank(s, c->joining - 1);
 	pthread_mutex_unlock(&s->master->lock);
+	tn_fork_unwatch(&c->forked);
 	close(c->sock);
 	*c = (struct caller){0};
 }
@@ -234,20 +234,38 @@ static void take_request(struct tn_heap_server *s, struct caller *c)
 	answer_caller(s, c, &ask);
 }
 
-static void accept_one(struct tn_heap_server *s)
+/* NULL: all places are taken. */
+static struct caller *free_place(struct tn_heap_server *s)
 {
-	int sock = tn_above_streams(accept4(s->sock, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
-	struct caller *c = s->caller;
-	pid_t pid;
+	for (uint32_t i = 0; i < CALLERS_MAX; i++)
+		if (!s->caller[i].sock)
+			return &s->caller[i];
+	return NULL;
+}
 
+static void accept_one(struct tn_heap_server *s, uint64_t now)
+{
+	struct caller *c = free_place(s);
+	pid_t pid;
+	int sock;
+
+	tn_fork_lock();
+	sock = tn_above_streams(accept4(s->seat.sock, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
+	if (sock < 0 && errno != EAGAIN && errno != ECONNABORTED)
+		s->accept_ns = now + ACCEPT_PAUSE_NS; /* out of descriptors, or of memory */
+	if (sock >= 0 && c)
+		tn_fork_watch(&c->forked, sock);
+	tn_fork_unlock();
 	if (sock < 0)
 		return;
-	while (c < s->caller + CALLERS_MAX && c->sock)
-		c++;
-	if (c == s->caller + CALLERS_MAX || tn_heap_peer(sock, &pid))
-		close(sock);
-	else
-		*c = (struct caller){.sock = sock, .pid = pid};
+	if (c && tn_heap_peer(sock, &pid) == 0) {
+		c->sock = sock;
+		c->pid = pid;
+		return;
+	}
+	if (c)
+		tn_fork_unwatch(&c->forked);
+	close(sock);
 }
 
 /* ---- the thread ------------------------------------------------------------------------------------------------- */
@@ -255,10 +273,10 @@ static void accept_one(struct tn_heap_server *s)
 /* The polled descriptors: the server's three, the callers', the processes'. */
 enum { CALLER_AT = 3, PROCESS_AT = CALLER_AT + CALLERS_MAX, POLLED = PROCESS_AT + TN_HEAP_RANKS_MAX };
 
-static void fill_polled(const struct tn_heap_server *s, struct pollfd p[POLLED])
+static void fill_polled(const struct tn_heap_server *s, uint64_t now, struct pollfd p[POLLED])
 {
 	p[0] = (struct pollfd){.fd = s->stop, .events = POLLIN};
-	p[1] = (struct pollfd){.fd = s->sock, .events = POLLIN};
+	p[1] = (struct pollfd){.fd = now < s->accept_ns ? -1 : s->seat.sock, .events = POLLIN};
 	p[2] = (struct pollfd){.fd = s->heap->memory.fd[s->heap->ranks + 1], .events = POLLIN};
 	for (uint32_t i = 0; i < CALLERS_MAX; i++)
 		p[CALLER_AT + i] = (struct pollfd){.fd = s->caller[i].sock ? s->caller[i].sock : -1, .events = POLLIN};
@@ -310,11 +328,11 @@ static void *serve(void *arg)
 
 	pthread_setname_np(pthread_self(), "tenuto-heap");
 	for (;;) {
-		uint64_t now = tn_now_ns(&tn_clock_system);
+		uint64_t now = tn_now_ns(&tn_clock_system), wake = s->accept_ns > now && s->accept_ns < due ? s->accept_ns : due;
 		bool died = false;
 
-		fill_polled(s, p);
-		if (poll(p, POLLED, due > now ? (int)((due - now) / 1000000u + 1) : 0) < 0)
+		fill_polled(s, now, p);
+		if (poll(p, POLLED, wake > now ? (int)((wake - now) / 1000000u + 1) : 0) < 0)
 			continue;
 		if (p[0].revents)
 			return NULL;
@@ -324,7 +342,7 @@ static void *serve(void *arg)
 		for (uint32_t r = 0; r < TN_HEAP_RANKS_MAX; r++)
 			died |= p[PROCESS_AT + r].revents != 0;
 		if (p[1].revents)
-			accept_one(s);
+			accept_one(s, now);
 		if (p[2].revents)
 			hear_announces(s);
 		now = tn_now_ns(&tn_clock_system);
@@ -340,84 +358,6 @@ static void *serve(void *arg)
 }
 
 /* ---- beginning and end ------------------------------------------------------------------------------------------ */
-
-static void file_name(const struct tn_heap_server *s, const char *ending, char out[TN_HEAP_NAME_MAX + 8])
-{
-	snprintf(out, TN_HEAP_NAME_MAX + 8, "%s.%s", s->heap->name, ending);
-}
-
-static void close_lock(struct tn_heap_server *s)
-{
-	tn_fork_unwatch(&s->forked_lock);
-	if (s->lock >= 0)
-		close(s->lock);
-	s->lock = -1;
-	s->forked_lock = (struct tn_fork_fd){0};
-}
-
-/* The name is this process's while it has the lock. 0, -EBUSY, -EAGAIN: the file was removed meanwhile by the last one who had it. */
-static int try_lock(struct tn_heap_server *s, const char *name)
-{
-	struct stat locked, there;
-
-	tn_fork_lock();
-	s->lock = tn_above_streams(openat(s->directory, name, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
-	if (s->lock >= 0)
-		tn_fork_watch(&s->forked_lock, s->lock);
-	tn_fork_unlock();
-	if (s->lock < 0 || flock(s->lock, LOCK_EX | LOCK_NB))
-		return s->lock >= 0 && errno == EWOULDBLOCK ? tn_fail(-EBUSY, "heap %s has a master already", s->heap->name)
-							    : tn_fail(-errno, "the lock of heap %s: %s", s->heap->name, strerror(errno));
-	if (fstat(s->lock, &locked) || fstatat(s->directory, name, &there, AT_SYMLINK_NOFOLLOW) || locked.st_ino != there.st_ino)
-		return -EAGAIN;
-	s->locked = true;
-	return 0;
-}
-
-static int take_name(struct tn_heap_server *s)
-{
-	char lock[TN_HEAP_NAME_MAX + 8], sock[TN_HEAP_NAME_MAX + 8];
-	struct sockaddr_un address;
-	socklen_t len;
-	int rc = tn_heap_directory_open(&s->directory);
-
-	if (rc)
-		return rc;
-	file_name(s, "lock", lock);
-	file_name(s, "sock", sock);
-	while ((rc = try_lock(s, lock)) == -EAGAIN)
-		close_lock(s);
-	if (rc)
-		return rc;
-	unlinkat(s->directory, sock, 0); /* of a master that was killed */
-	len = tn_heap_address(s->directory, s->heap->name, &address);
-	tn_fork_lock();
-	s->sock = tn_above_streams(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-	if (s->sock >= 0)
-		tn_fork_watch(&s->forked_sock, s->sock);
-	tn_fork_unlock();
-	if (s->sock < 0 || bind(s->sock, (struct sockaddr *)&address, len))
-		return tn_fail(-errno, "the socket of heap %s: %s", s->heap->name, strerror(errno));
-	return 0;
-}
-
-static void release_name(struct tn_heap_server *s)
-{
-	char name[TN_HEAP_NAME_MAX + 8];
-
-	tn_fork_unwatch(&s->forked_sock);
-	if (s->sock >= 0)
-		close(s->sock);
-	if (s->locked) {
-		file_name(s, "sock", name);
-		unlinkat(s->directory, name, 0);
-		file_name(s, "lock", name);
-		unlinkat(s->directory, name, 0);
-	}
-	close_lock(s);
-	if (s->directory >= 0)
-		close(s->directory);
-}
 
 /* The processes that have ranks already: another master has let them in. An error if it is not known whether one lives. */
 static int find_processes(struct tn_heap_server *s)
@@ -442,7 +382,7 @@ static int find_processes(struct tn_heap_server *s)
 
 static int start(struct tn_heap_server *s)
 {
-	int rc = take_name(s);
+	int rc = tn_heap_seat_take(&s->seat, s->heap->name);
 
 	if (rc == 0)
 		rc = find_processes(s);
@@ -456,7 +396,7 @@ static int start(struct tn_heap_server *s)
 	for (uint32_t r = 0; r < s->heap->ranks; r++)
 		tn_heap_ctl_of(&s->heap->memory, r)->epoch++;
 	s->stop = tn_above_streams(eventfd(0, EFD_CLOEXEC));
-	if (s->stop < 0 || listen(s->sock, TN_HEAP_RANKS_MAX))
+	if (s->stop < 0 || listen(s->seat.sock, TN_HEAP_RANKS_MAX))
 		return tn_fail(-errno, "the socket of heap %s: %s", s->heap->name, strerror(errno));
 	rc = tn_thread_start(&s->thread, serve, s);
 	return rc ? tn_fail(-rc, "no thread for the master of heap %s: %s", s->heap->name, strerror(rc)) : 0;
@@ -464,13 +404,15 @@ static int start(struct tn_heap_server *s)
 
 static void destroy(struct tn_heap_server *s)
 {
-	for (uint32_t i = 0; i < CALLERS_MAX; i++)
+	for (uint32_t i = 0; i < CALLERS_MAX; i++) {
+		tn_fork_unwatch(&s->caller[i].forked);
 		if (s->caller[i].sock)
 			close(s->caller[i].sock);
+	}
 	for (uint32_t r = 0; r < TN_HEAP_RANKS_MAX; r++)
 		if (s->process[r] >= 0)
 			close(s->process[r]);
-	release_name(s);
+	tn_heap_seat_leave(&s->seat, s->heap->name);
 	if (s->stop >= 0)
 		close(s->stop);
 	tn_heap_master_destroy(s->master);
@@ -485,7 +427,7 @@ int tn_heap_serve(struct tn_heap *heap, struct tn_heap_server **out)
 	if (!s)
 		return tn_fail(-ENOMEM, "no memory for the master of heap %s", heap->name);
 	s->heap = heap;
-	s->directory = s->lock = s->sock = s->stop = -1;
+	s->stop = -1;
 	for (uint32_t r = 0; r < TN_HEAP_RANKS_MAX; r++)
 		s->process[r] = -1;
 	rc = start(s);
