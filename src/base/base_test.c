@@ -65,6 +65,23 @@ static void a_scattered_object_has_the_checksum_of_the_contiguous_one(void **sta
 	}
 }
 
+static void a_copy_has_the_bytes_and_the_checksum_of_its_source(void **state)
+{
+	static uint8_t from[20000], to[20032];
+	const size_t lens[] = {0, 1, 4095, 4096, 4097, 8192, sizeof(from) - 3};
+
+	for (size_t i = 0; i < sizeof(from); i++)
+		from[i] = (uint8_t)tn_mix64(i);
+	for (size_t i = 0; i < 4 * sizeof(lens) / sizeof(lens[0]); i++) {
+		size_t len = lens[i / 4], skip = i % 2; /* aligned, and not */
+
+		memset(to, 0, sizeof(to));
+		assert_true(tn_checksum_copy(to + skip, from + 3 * skip, len, i & 2) == tn_checksum(from + 3 * skip, len));
+		assert_memory_equal(to + skip, from + 3 * skip, len);
+		assert_int_equal(to[skip + len], 0);
+	}
+}
+
 static void any_changed_byte_changes_the_checksum(void **state)
 {
 	unsigned char buf[12289] = {0};
@@ -186,6 +203,7 @@ int main(void)
 		cmocka_unit_test(lines_beyond_the_limit_are_counted_and_told),
 		cmocka_unit_test(a_line_may_be_written_once_per_period),
 		cmocka_unit_test(a_scattered_object_has_the_checksum_of_the_contiguous_one),
+		cmocka_unit_test(a_copy_has_the_bytes_and_the_checksum_of_its_source),
 		cmocka_unit_test(any_changed_byte_changes_the_checksum),
 		cmocka_unit_test(the_checksum_is_the_one_in_the_format_document),
 		cmocka_unit_test(keys_depend_on_secret_parent_and_data),

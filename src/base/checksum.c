@@ -5,10 +5,16 @@
  */
 #include "base/checksum.h"
 
+#include <string.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
 #ifdef TN_CHECKSUM_TARGET
 #define XXH_INLINE_ALL
 #include "base/checksum_targets.h"
 #define tn_checksum_iov TN_CHECKSUM_OF(TN_CHECKSUM_TARGET)
+#define tn_checksum_copy TN_CHECKSUM_COPY_OF(TN_CHECKSUM_TARGET)
 #else
 #define XXH_STATIC_LINKING_ONLY /* the streaming state lives on the stack */
 #endif
@@ -93,6 +99,51 @@ uint64_t tn_checksum_iov(const struct iovec *iov, size_t iov_count, size_t skip,
 		}
 		len -= n;
 	}
+	return root_end(&root);
+}
+
+#ifdef __SSE2__
+/* 16 bytes at a time, which the CPU combines into whole cache lines, so that it need not read the lines first. len: of a multiple of 64; to: aligned to 16. */
+static void store_past_cache(unsigned char *to, const unsigned char *from, size_t len)
+{
+	for (; len > 0; to += 64, from += 64, len -= 64)
+		for (unsigned i = 0; i < 64; i += 16)
+			_mm_stream_si128((__m128i *)(void *)(to + i), _mm_loadu_si128((const __m128i *)(const void *)(from + i)));
+}
+
+static void end_past_cache(void)
+{
+	_mm_sfence();
+}
+#else
+static void store_past_cache(unsigned char *to, const unsigned char *from, size_t len)
+{
+	memcpy(to, from, len);
+}
+
+static void end_past_cache(void)
+{
+}
+#endif
+
+uint64_t tn_checksum_copy(void *dst, const void *src, size_t len, bool past_cache)
+{
+	const unsigned char *from = src;
+	unsigned char *to = dst;
+	struct root root;
+	size_t n;
+
+	root_init(&root, len);
+	for (; len > 0; from += n, to += n, len -= n) {
+		n = len < TN_CHECKSUM_LEAF ? len : TN_CHECKSUM_LEAF;
+		if (past_cache && n == TN_CHECKSUM_LEAF && (uintptr_t)to % 16 == 0)
+			store_past_cache(to, from, n);
+		else
+			memcpy(to, from, n);
+		root_add(&root, XXH3_64bits(from, n));
+	}
+	if (past_cache)
+		end_past_cache();
 	return root_end(&root);
 }
 
