@@ -173,7 +173,7 @@ static int run_round(struct side *s, uint64_t bytes, uint64_t round)
 	TIMED(rc, ALLOC, tn_heap_reserve(s->heap, &alone, sizeof(alone), bytes, 0, 0, &plan));
 	if (rc == 0)
 		rc = tn_heap_abandon(s->heap, &plan);
-	TIMED(rc, PUT, tn_heap_put(s->heap, &put, sizeof(put), s->src, bytes, 0));
+	TIMED(rc, PUT, tn_heap_put(s->heap, &put, sizeof(put), s->src, bytes, 0, 0));
 	if (rc == 0)
 		rc = tn_heap_open_for_write(s->heap, &planned, sizeof(planned), bytes, 0, 0, &plan);
 	TIMED(rc, COPY, copy_into(s, &plan));

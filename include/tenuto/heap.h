@@ -86,7 +86,20 @@ struct tn_heap_meta {
 	uint32_t n_pages;
 };
 
-/** struct tn_heap_plan - where a producer is to write an object */
+/** struct tn_heap_copy - where another replica of a planned object goes */
+struct tn_heap_copy {
+	uint64_t header_off;
+	uint64_t payload_base;
+	uint32_t rank;
+	uint32_t epoch;
+};
+
+/**
+ * struct tn_heap_plan - where a producer is to write an object
+ *
+ * Of an object with replicas it names the first one; the others are in @copy, @copies of them. tn_heap_commit copies the first one there. A kernel that commits by
+ * itself writes and finishes each.
+ */
 struct tn_heap_plan {
 	uint64_t key_hash;
 	uint32_t dst_rank;
@@ -97,7 +110,8 @@ struct tn_heap_plan {
 	uint32_t page_bytes;
 	uint32_t n_pages;
 	uint32_t announces; /**< of tn_heap_reserve: tn_heap_commit tells the master */
-	uint32_t pad;
+	uint32_t copies;
+	struct tn_heap_copy copy[TN_HEAP_REPLICAS_MAX - 1];
 };
 
 /**
@@ -116,6 +130,8 @@ struct tn_heap_plan {
  * @timeouts:         calls of this rank that the master did not answer in time
  * @cas_failures:     commits of this rank that were refused, because the plan had ended
  * @unverified_reads: gets of this rank of objects that have no checksum
+ * @pages:            that this rank has copied with tn_heap_put and tn_heap_get
+ * @page_time_ns:     that it took for these; with the checksum
  */
 struct tn_heap_stats {
 	size_t size;
@@ -123,6 +139,7 @@ struct tn_heap_stats {
 	uint64_t evictions, reclaims, oom, ann_ring_depth;
 	uint64_t bytes_tx, bytes_rx;
 	uint64_t failures, timeouts, cas_failures, unverified_reads;
+	uint64_t pages, page_time_ns;
 };
 
 /**
@@ -161,7 +178,7 @@ TN_API int tn_heap_take_over(struct tn_heap *heap);
  * @key:   @key_bytes bytes, at least 1
  * @bytes: of the object; at least 1, at most 128 pages
  * @owner: rank that it is to lie at, or TN_HEAP_ANY
- * @flags: of TN_HEAP_PIN and TN_HEAP_PRIORITY; 0: none
+ * @flags: of TN_HEAP_PIN, TN_HEAP_PRIORITY and TN_HEAP_REPLICAS(n); 0: none. Replicas lie at the owner and the ranks that follow it
  *
  * Any thread; asks the master. The plan ends by tn_heap_commit or tn_heap_abandon, or after reclaim_ns by itself. Write payload only between.
  *
@@ -186,22 +203,24 @@ TN_API int tn_heap_reserve(struct tn_heap *heap, const void *key, size_t key_byt
 /**
  * tn_heap_commit - make an object READY whose bytes are all written, with their checksum
  *
- * Any thread; no system call. A kernel that used tn_heap_finish has done it already, without a checksum.
+ * Any thread; no system call. A kernel that used tn_heap_finish has done it already, without a checksum. Of an object with replicas the other ones are written
+ * here, as copies of the first one.
  *
- * Return: 0; -ESTALE (the plan has ended: the object is lost, write it again), -EINVAL (a plan that is none).
+ * Return: 0 (at least one replica is READY); -ESTALE (the plan has ended: the object is lost, write it again), -EINVAL (a plan that is none).
  */
 TN_API int tn_heap_commit(struct tn_heap *heap, const struct tn_heap_plan *plan);
 
 /** tn_heap_abandon - give a plan up; its memory comes back soon. Any thread. Return: 0, -ESTALE, -EINVAL, as above. */
 TN_API int tn_heap_abandon(struct tn_heap *heap, const struct tn_heap_plan *plan);
 
-/** tn_heap_put - open, copy @bytes from @src, commit. Any thread. Return: as these do. */
-TN_API int tn_heap_put(struct tn_heap *heap, const void *key, size_t key_bytes, const void *src, uint64_t bytes, uint32_t owner);
+/** tn_heap_put - open, copy @bytes from @src, to each replica, and commit. Any thread. Return: as these do. */
+TN_API int tn_heap_put(struct tn_heap *heap, const void *key, size_t key_bytes, const void *src, uint64_t bytes, uint32_t owner, uint32_t flags);
 
 /**
  * tn_heap_get_location - where the object of a key lies
  *
- * Any thread; no system call. The object may be gone when the caller looks: read it under a lease.
+ * Any thread; no system call. The object may be gone when the caller looks: read it under a lease. Of replicas it is the one at this rank, else one whose owner's
+ * process lives, else any.
  *
  * Return: 0 and *meta; -ENOENT; -EAGAIN (it is not READY yet).
  */
@@ -221,13 +240,13 @@ TN_API int tn_heap_release(struct tn_heap *heap, const struct tn_heap_meta *meta
  * tn_heap_get - copy an object
  * @dst:       @dst_bytes bytes
  *
- * Any thread; no system call. Compares the checksum if the object has one.
+ * Any thread; no system call. Compares the checksum if the object has one. Of replicas the nearest one is copied, and another one if that is damaged.
  *
  * Return: 0 and *bytes, the object's; -ENOENT, -EAGAIN, as above; -ENOBUFS (dst is too small; *bytes is set); -EBADMSG (the bytes are damaged).
  */
 TN_API int tn_heap_get(struct tn_heap *heap, const void *key, size_t key_bytes, void *dst, uint64_t dst_bytes, uint64_t *bytes);
 
-/** tn_heap_remove - remove a READY object. Any thread; asks the master. Return: 0, -ENOENT, -EAGAIN (not READY), -ESHUTDOWN, -ESTALE, -ETIMEDOUT. */
+/** tn_heap_remove - remove a READY object, with its replicas. Any thread; asks the master. Return: 0, -ENOENT, -EAGAIN (not READY), -ESHUTDOWN, -ESTALE, -ETIMEDOUT. */
 TN_API int tn_heap_remove(struct tn_heap *heap, const void *key, size_t key_bytes);
 
 /**

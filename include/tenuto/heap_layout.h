@@ -57,10 +57,12 @@
 
 enum tn_heap_state { TN_HEAP_RESERVED, TN_HEAP_WRITING, TN_HEAP_READY, TN_HEAP_DEAD };
 
-/** Flags of struct tn_heap_header: eviction passes it by; it goes after all that do not have this flag. */
+/** Flags of struct tn_heap_header: eviction passes it by; it goes after all that do not have this flag; it lies at @n ranks, 1 to 3. */
 #define TN_HEAP_PIN 1u
 #define TN_HEAP_PRIORITY 2u
-#define TN_HEAP_FLAGS (TN_HEAP_PIN | TN_HEAP_PRIORITY)
+#define TN_HEAP_REPLICAS(n) (((n) - 1u) << 8)
+#define TN_HEAP_REPLICAS_MAX 3u
+#define TN_HEAP_FLAGS (TN_HEAP_PIN | TN_HEAP_PRIORITY | 3u << 8)
 
 /**
  * struct tn_heap_header - what an object is, in its owner's memory
@@ -72,7 +74,7 @@ enum tn_heap_state { TN_HEAP_RESERVED, TN_HEAP_WRITING, TN_HEAP_READY, TN_HEAP_D
  * @state:        enum tn_heap_state, and who may write; with @epoch one 64-bit word
  * @epoch:        odd: an object's; even: of a free slot
  * @last_access:  CLOCK_MONOTONIC ns: when it was opened, or last read where readers say so
- * @flags:        TN_HEAP_PIN, TN_HEAP_PRIORITY
+ * @flags:        TN_HEAP_PIN, TN_HEAP_PRIORITY, TN_HEAP_REPLICAS
  */
 struct tn_heap_header {
 	uint64_t key_hash;
@@ -597,6 +599,12 @@ TN_HD uint32_t tn_heap_class(uint32_t page_bytes, uint64_t bytes)
 	while (c < TN_HEAP_CLASSES && (uint64_t)page_bytes << c < bytes)
 		c++;
 	return c;
+}
+
+/* At how many ranks an object of these flags lies, if no replica was evicted; 4: the flags are wrong. */
+TN_HD uint32_t tn_heap_replicas(uint32_t flags)
+{
+	return (flags >> 8 & 3u) + 1;
 }
 
 TN_HD struct tn_heap_slot *tn_heap_slots(void *base, const struct tn_heap_ctl *layout)

@@ -82,8 +82,18 @@ static struct tn_heap *enter(struct heap *self)
 
 static PyObject *plan_tuple(const struct tn_heap_plan *p)
 {
-	return Py_BuildValue("KIKKIIKI", (unsigned long long)p->key_hash, p->dst_rank, (unsigned long long)p->header_off,
-			     (unsigned long long)p->payload_base, p->page_bytes, p->n_pages, (unsigned long long)p->bytes_total, p->epoch);
+	PyObject *copies = PyTuple_New(p->copies), *one;
+
+	for (uint32_t i = 0; copies && i < p->copies; i++) {
+		one = Py_BuildValue("IKKI", p->copy[i].rank, (unsigned long long)p->copy[i].header_off, (unsigned long long)p->copy[i].payload_base,
+				    p->copy[i].epoch);
+		if (!one || PyTuple_SetItem(copies, (Py_ssize_t)i, one))
+			Py_CLEAR(copies);
+	}
+	if (!copies)
+		return NULL;
+	return Py_BuildValue("KIKKIIKIN", (unsigned long long)p->key_hash, p->dst_rank, (unsigned long long)p->header_off,
+			     (unsigned long long)p->payload_base, p->page_bytes, p->n_pages, (unsigned long long)p->bytes_total, p->epoch, copies);
 }
 
 static PyObject *meta_tuple(const struct tn_heap_meta *m)
@@ -92,19 +102,43 @@ static PyObject *meta_tuple(const struct tn_heap_meta *m)
 			     (unsigned long long)m->payload_off, (unsigned long long)m->bytes_total, m->page_bytes, m->n_pages, m->epoch);
 }
 
+static int copies_from(PyObject *tuples, struct tn_heap_plan *p)
+{
+	unsigned long long header, payload;
+	Py_ssize_t n = PyTuple_Size(tuples);
+
+	if (n < 0)
+		return -1;
+	if (n >= (Py_ssize_t)TN_HEAP_REPLICAS_MAX) {
+		PyErr_Format(PyExc_ValueError, "a plan with %zd copies: %u at most", n, TN_HEAP_REPLICAS_MAX - 1);
+		return -1;
+	}
+	for (Py_ssize_t i = 0; i < n; i++) {
+		struct tn_heap_copy *c = &p->copy[i];
+
+		if (!PyArg_ParseTuple(PyTuple_GetItem(tuples, i), "IKKI;a copy of a WritePlan is wanted", &c->rank, &header, &payload, &c->epoch))
+			return -1;
+		c->header_off = header;
+		c->payload_base = payload;
+	}
+	p->copies = (uint32_t)n;
+	return 0;
+}
+
 static int plan_from(PyObject *tuple, struct tn_heap_plan *p)
 {
 	unsigned long long hash, header, payload, total;
+	PyObject *copies;
 
-	if (!PyArg_ParseTuple(tuple, "KIKKIIKI;a WritePlan is wanted", &hash, &p->dst_rank, &header, &payload, &p->page_bytes, &p->n_pages, &total,
-			      &p->epoch))
+	*p = (struct tn_heap_plan){0};
+	if (!PyArg_ParseTuple(tuple, "KIKKIIKIO!;a WritePlan is wanted", &hash, &p->dst_rank, &header, &payload, &p->page_bytes, &p->n_pages, &total,
+			      &p->epoch, &PyTuple_Type, &copies))
 		return -1;
-	p->announces = 0;
 	p->key_hash = hash;
 	p->header_off = header;
 	p->payload_base = payload;
 	p->bytes_total = total;
-	return 0;
+	return copies_from(copies, p);
 }
 
 static int meta_from(PyObject *tuple, struct tn_heap_meta *m)
@@ -203,14 +237,14 @@ static PyObject *heap_put(PyObject *object, PyObject *args)
 	Py_ssize_t n;
 	const char *key;
 	uint64_t bytes;
-	unsigned owner;
+	unsigned owner, flags;
 	int rc;
 
-	if (!PyArg_ParseTuple(args, "y#OI", &key, &n, &array, &owner) || !(view = flat(array, false, &bytes)))
+	if (!PyArg_ParseTuple(args, "y#OII", &key, &n, &array, &owner, &flags) || !(view = flat(array, false, &bytes)))
 		return NULL;
 	h = enter(self);
 	if (h)
-		HEAP_CALL(self, rc = tn_heap_put(h, key, (size_t)n, view->pointer, bytes, owner));
+		HEAP_CALL(self, rc = tn_heap_put(h, key, (size_t)n, view->pointer, bytes, owner, flags));
 	Py_DECREF((PyObject *)view);
 	return h ? done(rc) : NULL;
 }
@@ -338,6 +372,7 @@ static const struct {
 	{"failures", offsetof(struct tn_heap_stats, failures)},	    {"timeouts", offsetof(struct tn_heap_stats, timeouts)},
 	{"cas_failures", offsetof(struct tn_heap_stats, cas_failures)},
 	{"unverified_reads", offsetof(struct tn_heap_stats, unverified_reads)},
+	{"pages", offsetof(struct tn_heap_stats, pages)},	    {"page_time_ns", offsetof(struct tn_heap_stats, page_time_ns)},
 };
 
 static PyObject *heap_stats(PyObject *object, PyObject *args)
@@ -478,7 +513,7 @@ static PyMethodDef methods[] = {
 	{"open_for_write", heap_open, METH_VARARGS, "open_for_write(key, bytes_total, owner, flags)\n--\n\nA plan: a tuple as WritePlan."},
 	{"commit", heap_commit, METH_O, "commit(plan)\n--\n\nThe object is READY."},
 	{"abandon", heap_abandon, METH_O, "abandon(plan)\n--\n\nThe plan ends."},
-	{"put", heap_put, METH_VARARGS, "put(key, array, owner)\n--\n\nOpen, copy, commit."},
+	{"put", heap_put, METH_VARARGS, "put(key, array, owner, flags)\n--\n\nOpen, copy, commit."},
 	{"get", heap_get, METH_VARARGS, "get(key, into)\n--\n\nCopies an object. Returns its bytes' number."},
 	{"location", heap_location, METH_VARARGS, "location(key)\n--\n\nA tuple as ObjMeta."},
 	{"hold", heap_hold, METH_VARARGS, "hold(key)\n--\n\nlocation, with a lease until release."},

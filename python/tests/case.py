@@ -8,6 +8,7 @@ import random
 import subprocess
 import sys
 import unittest
+from unittest import mock
 
 import tenuto
 from tenuto import _scratch
@@ -19,6 +20,15 @@ SEED = int(os.environ.get('TN_SEED') or 1)
 def content(seed, n):
     """n bytes that depend on the seed."""
     return random.Random(f'{SEED} {seed}').randbytes(n)
+
+
+def own_heap_directory():
+    """As setUpModule: the sockets of this program's heaps lie in a directory that goes with it."""
+    directory = _scratch.make()
+    unittest.addModuleCleanup(_scratch.remove, directory)
+    patch = mock.patch.dict(os.environ, XDG_RUNTIME_DIR=directory)
+    patch.start()
+    unittest.addModuleCleanup(patch.stop)
 
 
 class Case(unittest.TestCase):

@@ -15,6 +15,8 @@ import case
 import tenuto
 from tenuto import heap
 
+setUpModule = case.own_heap_directory
+
 PREFILL = '''
 from tenuto.heap import NanoKVCache
 import sys
@@ -119,6 +121,28 @@ class Heap(unittest.TestCase):
                 os._exit(1)
             self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 3)
         self.assertRaises(tenuto.Closed, cache.get, 'a')
+
+    def test_replicas_lie_at_two_ranks(self):
+        cache, child = self.run_two()
+        self.wait_for(cache, 'b')
+        cache.put('twice', b'7' * 5000, preferred_segment=1, flags=heap.replicas(2) | heap.PIN)
+        self.assertEqual(cache.get_location('twice').owner_rank, 0)  # the nearest one
+        plan = cache.open_for_write('planned', 5000, preferred_segment=1, flags=heap.replicas(2))
+        self.assertEqual([place.dst_rank for place in plan.places], [1, 0])
+        with memoryview(cache.payload(plan)) as view:
+            view[:] = b'8' * 5000
+        cache.commit('planned')
+        self.assertEqual([cache.stats(rank)['ready_count'] for rank in (0, 1)], [4, 2])
+        with cache.hold('planned') as view:
+            self.assertEqual(bytes(view), b'8' * 5000)
+        self.assertEqual(cache.evict_until_below(0), 4)
+        self.assertEqual(bytes(cache.get('twice')), b'7' * 5000)
+        cache.remove('twice')
+        self.assertEqual([cache.stats(rank)['ready_count'] for rank in (0, 1)], [0, 0])
+        self.assertEqual((cache.stats()['pages'], cache.stats()['bytes_tx']), (6, 10000))
+        self.assertRaises(ValueError, heap.replicas, 4)
+        child.stdin.close()
+        self.assertEqual(child.wait(200), 0)
 
     def test_a_hold_that_arrays_outlive_ends_its_lease(self):
         with alone(), heap.NanoKVCache(1 << 20) as cache:

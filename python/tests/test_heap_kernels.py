@@ -14,6 +14,7 @@ import case
 import tenuto
 from tenuto import heap
 
+setUpModule = case.own_heap_directory
 MISSING = [m for m in ('torch', 'triton') if importlib.util.find_spec(m) is None]
 if not MISSING:
     import torch
@@ -21,7 +22,7 @@ if not MISSING:
 # Rank 1: each kernel into the heap of rank 0.
 PRODUCER = '''
 import torch
-from tenuto.heap import NanoKVCache, kernels
+from tenuto.heap import NanoKVCache, kernels, replicas
 with NanoKVCache(1 << 20, page_bytes=4096) as cache:
     values = (torch.arange(2 * 40 * 16) % 251).float().view(40, 2, 16).transpose(0, 1)     # rows that do not follow each other
     plan = cache.open_for_write('written', values.numel() * 2 + 6, preferred_segment=0)
@@ -29,7 +30,8 @@ with NanoKVCache(1 << 20, page_bytes=4096) as cache:
     kernels.write(cache, plan, torch.tensor([1, 2, 3], dtype=torch.int16), offset=values.numel() * 2)
     kernels.commit(cache, 'written')
     some = torch.arange(5001, dtype=torch.uint8)
-    plan = cache.open_for_write('copied', 5001, preferred_segment=0)
+    plan = cache.open_for_write('copied', 5001, preferred_segment=1, flags=replicas(2))
+    assert len(plan.places) == 2
     kernels.copy(cache, plan, some)
     kernels.commit(cache, 'copied')
     for key in 'abc':
@@ -112,6 +114,7 @@ class Kernels(unittest.TestCase):
         self.assertEqual(written[-6:].view(torch.int16).tolist(), [1, 2, 3])
         copied = self.wait_for(lambda: cache.get('copied'))
         self.assertTrue(torch.equal(copied, torch.arange(5001, dtype=torch.uint8)))
+        self.assertEqual((cache.get_location('copied').owner_rank, cache.stats(1)['ready_count']), (0, 1))
         self.assertEqual(child.wait(200), 0)
         put = self.wait_for(lambda: cache.get('put'))
         self.assertTrue(torch.equal(put.view(torch.int64), torch.arange(1000)))
@@ -162,6 +165,7 @@ class Kernels(unittest.TestCase):
             self.kernels.commit(cache, 'a')
         self.assertEqual(caught.exception.errno, errno.ESTALE)
         self.assertRaises(tenuto.NotFound, cache.get, 'a')
+        self.assertRaises(tenuto.InvalidValue, cache.open_for_write, 'twice', 8, flags=heap.replicas(2))
         cache.put('long', bytes(100))
         self.assertRaisesRegex(ValueError, '100 bytes, the tensor 8', self.kernels.read, cache, 'long', torch.zeros(8, dtype=torch.uint8))
         self.assertEqual(cache.stats()['leases'], 0)

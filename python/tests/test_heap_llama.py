@@ -11,6 +11,7 @@ import unittest
 
 import case
 
+setUpModule = case.own_heap_directory
 MISSING = [m for m in ('torch', 'transformers', 'triton') if importlib.util.find_spec(m) is None]
 SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'heap_llama.py')
 

@@ -166,39 +166,99 @@ uint32_t tn_heap_ranks(const struct tn_heap *heap)
 
 /* ---- writing ---------------------------------------------------------------------------------------------------- */
 
-/* Whether the master has planned what it was asked for, within the heap; the slot. The caller writes as many bytes as it wanted. */
-static int check_plan(struct tn_heap *heap, const struct tn_heap_want *want, const struct tn_heap_plan *plan, uint32_t *slot)
+/* Where the plan's replica i goes. */
+static struct tn_heap_copy replica_of(const struct tn_heap_plan *plan, uint32_t i)
+{
+	return i ? plan->copy[i - 1] : (struct tn_heap_copy){plan->header_off, plan->payload_base, plan->dst_rank, plan->epoch};
+}
+
+/* Of a plan whose replicas lie within the heap: their slots. */
+static int check_replicas(struct tn_heap *heap, const struct tn_heap_plan *plan, uint32_t slot[TN_HEAP_REPLICAS_MAX])
+{
+	int rc = 0;
+
+	if (plan->copies >= TN_HEAP_REPLICAS_MAX)
+		return tn_fail(-EINVAL, "a plan with %u copies: %u at most", plan->copies, TN_HEAP_REPLICAS_MAX - 1);
+	for (uint32_t i = 0; i <= plan->copies && rc == 0; i++) {
+		struct tn_heap_copy r = replica_of(plan, i);
+
+		rc = slot_of(heap, r.rank, r.header_off, &slot[i]);
+		if (rc == 0 && !payload(heap, r.rank, r.payload_base, plan->bytes_total))
+			rc = tn_fail(-EINVAL, "payload_base %llu: the plan lies outside of the heap", (unsigned long long)r.payload_base);
+	}
+	return rc;
+}
+
+/* Whether the master has planned what it was asked for. The caller writes as many bytes as it wanted. */
+static int check_plan(struct tn_heap *heap, const struct tn_heap_want *want, const struct tn_heap_plan *plan, uint32_t slot[TN_HEAP_REPLICAS_MAX])
 {
 	uint32_t page_bytes = heap->memory.layout.page_bytes;
+	bool sound = plan->bytes_total == want->bytes && plan->page_bytes == page_bytes &&
+		     plan->n_pages == (want->bytes + page_bytes - 1) / page_bytes && plan->copies == tn_heap_replicas(want->flags) - 1;
 
-	if (plan->dst_rank != want->owner || plan->bytes_total != want->bytes || plan->page_bytes != page_bytes ||
-	    plan->n_pages != (want->bytes + page_bytes - 1) / page_bytes || !payload(heap, plan->dst_rank, plan->payload_base, plan->bytes_total))
+	for (uint32_t i = 0; sound && i <= plan->copies; i++)
+		sound = replica_of(plan, i).rank == (want->owner + i) % heap->ranks;
+	if (!sound)
 		return tn_fail(-EINVAL, "the master's plan of %llu bytes in %u pages at rank %u is not what it was asked for: %llu bytes at rank %u",
 			       (unsigned long long)plan->bytes_total, plan->n_pages, plan->dst_rank, (unsigned long long)want->bytes, want->owner);
-	return slot_of(heap, plan->dst_rank, plan->header_off, slot);
+	return check_replicas(heap, plan, slot);
+}
+
+/* This rank writes a replica from now on; or no more. False: its part of the plan has ended. */
+static bool begin(struct tn_heap *heap, const struct tn_heap_copy *r, uint32_t slot)
+{
+	return tn_heap_begin(tn_heap_slot_of(&heap->memory, r->rank, slot), r->epoch, heap->rank);
+}
+
+static bool finish(struct tn_heap *heap, const struct tn_heap_copy *r, uint32_t slot, uint32_t to)
+{
+	return tn_heap_finish(tn_heap_slot_of(&heap->memory, r->rank, slot), r->epoch, heap->rank, to);
+}
+
+static int begin_all(struct tn_heap *heap, const struct tn_heap_plan *plan, const uint32_t *slot)
+{
+	for (uint32_t i = 0; i <= plan->copies; i++) {
+		struct tn_heap_copy r = replica_of(plan, i);
+
+		if (begin(heap, &r, slot[i]))
+			continue;
+		while (i--) {
+			r = replica_of(plan, i);
+			finish(heap, &r, slot[i], TN_HEAP_DEAD);
+		}
+		return tn_fail(-ESTALE, "the plan had ended when it came: this process was stopped for longer than reclaim_ns; try again");
+	}
+	return 0;
+}
+
+/* tn_heap_open_for_write, with the slots. */
+static int open_slots(struct tn_heap *heap, struct tn_heap_want *want, struct tn_heap_plan *plan, uint32_t slot[TN_HEAP_REPLICAS_MAX])
+{
+	struct tn_heap_ask ask = {.op = TN_HEAP_OPEN};
+	struct tn_heap_told told;
+	int rc;
+
+	if (want->owner == TN_HEAP_ANY)
+		want->owner = (uint32_t)(want->name.hash % heap->ranks);
+	ask.want = *want;
+	rc = tn_heap_request(heap, &ask, &told);
+	if (rc == 0)
+		rc = check_plan(heap, want, &told.plan, slot);
+	if (rc == 0)
+		rc = begin_all(heap, &told.plan, slot);
+	if (rc == 0)
+		*plan = told.plan;
+	return rc;
 }
 
 int tn_heap_open_for_write(struct tn_heap *heap, const void *key, size_t key_bytes, uint64_t bytes, uint32_t owner, uint32_t flags,
 			   struct tn_heap_plan *plan)
 {
-	struct tn_heap_ask ask = {.op = TN_HEAP_OPEN, .want = {.bytes = bytes, .owner = owner, .flags = flags}};
-	struct tn_heap_told told;
-	uint32_t slot;
-	int rc = tn_heap_name_of(key, key_bytes, &ask.want.name);
+	struct tn_heap_want want = {.bytes = bytes, .owner = owner, .flags = flags};
+	uint32_t slot[TN_HEAP_REPLICAS_MAX];
+	int rc = tn_heap_name_of(key, key_bytes, &want.name);
 
-	if (rc)
-		return rc;
-	if (owner == TN_HEAP_ANY)
-		ask.want.owner = (uint32_t)(ask.want.name.hash % heap->ranks);
-	rc = tn_heap_request(heap, &ask, &told);
-	if (rc == 0)
-		rc = check_plan(heap, &ask.want, &told.plan, &slot);
-	if (rc)
-		return rc;
-	if (!tn_heap_begin(tn_heap_slot_of(&heap->memory, told.plan.dst_rank, slot), told.plan.epoch, heap->rank))
-		return tn_fail(-ESTALE, "the plan had ended when it came: this process was stopped for longer than reclaim_ns; try again");
-	*plan = told.plan;
-	return 0;
+	return rc ? rc : open_slots(heap, &want, plan, slot);
 }
 
 /*
@@ -236,8 +296,8 @@ int tn_heap_reserve(struct tn_heap *heap, const void *key, size_t key_bytes, uin
 		return rc;
 	if (owner == TN_HEAP_ANY)
 		owner = (uint32_t)(name.hash % heap->ranks);
-	if (bytes && owner < heap->ranks && size_class < TN_HEAP_CLASSES && !(flags & ~TN_HEAP_FLAGS) &&
-	    tn_heap_find(&heap->memory, &name, &found))
+	if (bytes && owner < heap->ranks && size_class < TN_HEAP_CLASSES && !(flags & ~(TN_HEAP_PIN | TN_HEAP_PRIORITY)) &&
+	    tn_heap_find_any(&heap->memory, &name, &found))
 		slot = claim_extent(heap, owner, size_class, &epoch, &base);
 	if (slot == TN_HEAP_NO_SLOT) /* the master has more means, and says what is wrong */
 		return tn_heap_open_for_write(heap, key, key_bytes, bytes, owner, flags, plan);
@@ -269,63 +329,120 @@ static int refused(struct tn_heap *heap, const struct tn_heap_plan *plan)
 		       (unsigned long long)plan->key_hash);
 }
 
-/* The header's second line is the producer's until it has ended: no slot is freed before. */
-static int publish(struct tn_heap *heap, const struct tn_heap_plan *plan, uint32_t slot, uint64_t checksum)
+/* Whether this rank may write the replica still. Of another epoch, if the plan was committed before: then nothing there is this plan's any more. */
+static bool is_mine(struct tn_heap *heap, const struct tn_heap_copy *r, uint32_t slot)
 {
-	struct tn_heap_slot *s = tn_heap_slot_of(&heap->memory, plan->dst_rank, slot);
-	uint64_t word = tn_heap_load64(tn_heap_state_word(s));
+	uint64_t word = tn_heap_load64(tn_heap_state_word(tn_heap_slot_of(&heap->memory, r->rank, slot)));
 
-	/* Of another epoch, if the plan was committed before: then nothing here is this plan's any more. */
-	if (tn_heap_word_epoch(word) == plan->epoch && tn_heap_word_rank(word) == heap->rank) {
+	return tn_heap_word_epoch(word) == r->epoch && tn_heap_word_rank(word) == heap->rank;
+}
+
+/* The header's second line is the producer's until it has ended: no slot is freed before. */
+static bool publish(struct tn_heap *heap, const struct tn_heap_copy *r, uint32_t slot, uint64_t checksum)
+{
+	struct tn_heap_slot *s = tn_heap_slot_of(&heap->memory, r->rank, slot);
+
+	if (is_mine(heap, r, slot)) {
 		s->extra.checksum = checksum;
-		s->extra.checksum_epoch = plan->epoch;
+		s->extra.checksum_epoch = r->epoch;
 	}
-	return tn_heap_finish(s, plan->epoch, heap->rank, TN_HEAP_READY) ? 0 : refused(heap, plan);
+	return finish(heap, r, slot, TN_HEAP_READY);
+}
+
+/* Copies the first replica to the others that this rank writes, and publishes all that are WRITING. Returns how many became READY. */
+static uint32_t publish_all(struct tn_heap *heap, const struct tn_heap_plan *plan, const uint32_t *slot)
+{
+	const unsigned char *bytes = payload(heap, plan->dst_rank, plan->payload_base, plan->bytes_total);
+	uint64_t checksum = tn_checksum(bytes, plan->bytes_total);
+	uint32_t published = 0;
+
+	for (uint32_t i = 0; i <= plan->copies; i++) {
+		struct tn_heap_copy r = replica_of(plan, i);
+
+		if (!is_mine(heap, &r, slot[i]))
+			continue;
+		if (i)
+			memcpy(payload(heap, r.rank, r.payload_base, plan->bytes_total), bytes, plan->bytes_total);
+		published += publish(heap, &r, slot[i], checksum);
+	}
+	return published;
 }
 
 int tn_heap_commit(struct tn_heap *heap, const struct tn_heap_plan *plan)
 {
-	const unsigned char *bytes = payload(heap, plan->dst_rank, plan->payload_base, plan->bytes_total);
-	uint32_t slot;
-	int rc = slot_of(heap, plan->dst_rank, plan->header_off, &slot);
+	uint32_t slot[TN_HEAP_REPLICAS_MAX], published = 0, *count;
+	struct tn_heap_slot *first;
+	int rc = check_replicas(heap, plan, slot);
+	bool was_ready;
 
 	if (rc)
 		return rc;
-	if (!bytes)
-		return tn_fail(-EINVAL, "payload_base %llu: the plan lies outside of the heap", (unsigned long long)plan->payload_base);
-	if (tn_heap_load64(tn_heap_state_word(tn_heap_slot_of(&heap->memory, plan->dst_rank, slot))) == tn_heap_word(TN_HEAP_READY, plan->epoch))
-		return 0; /* a kernel was here */
-	rc = publish(heap, plan, slot, tn_checksum(bytes, plan->bytes_total));
-	if (rc == 0 && plan->announces)
+	first = tn_heap_slot_of(&heap->memory, plan->dst_rank, slot[0]);
+	was_ready = tn_heap_load64(tn_heap_state_word(first)) == tn_heap_word(TN_HEAP_READY, plan->epoch); /* a kernel was here */
+	if (was_ready && plan->copies == 0)
+		return 0;
+	count = &tn_heap_leases_of(&heap->memory, plan->dst_rank, slot[0])[heap->rank];
+	if (was_ready && tn_heap_lease(first, count, plan->epoch)) {
+		publish_all(heap, plan, slot);
+		tn_heap_unlease(count);
+		return 0;
+	}
+	if (!was_ready)
+		published = publish_all(heap, plan, slot);
+	if (published == 0)
+		return was_ready ? tn_heap_abandon(heap, plan) : refused(heap, plan);
+	if (plan->announces)
 		announce(heap, plan);
-	return rc;
+	return 0;
 }
 
 int tn_heap_abandon(struct tn_heap *heap, const struct tn_heap_plan *plan)
 {
-	uint32_t slot;
-	int rc = slot_of(heap, plan->dst_rank, plan->header_off, &slot);
+	uint32_t slot[TN_HEAP_REPLICAS_MAX], ended = 0;
+	int rc = check_replicas(heap, plan, slot);
 
-	if (rc)
-		return rc;
-	return tn_heap_finish(tn_heap_slot_of(&heap->memory, plan->dst_rank, slot), plan->epoch, heap->rank, TN_HEAP_DEAD) ? 0 : refused(heap, plan);
+	for (uint32_t i = 0; rc == 0 && i <= plan->copies; i++) {
+		struct tn_heap_copy r = replica_of(plan, i);
+
+		ended += finish(heap, &r, slot[i], TN_HEAP_DEAD);
+	}
+	return rc ? rc : ended ? 0 : refused(heap, plan);
 }
 
-int tn_heap_put(struct tn_heap *heap, const void *key, size_t key_bytes, const void *src, uint64_t bytes, uint32_t owner)
+static void count_pages(struct tn_heap *heap, uint64_t pages, uint64_t began_ns)
 {
+	tn_heap_count(&heap->memory, heap->rank, TN_HEAP_PAGES, pages);
+	tn_heap_count(&heap->memory, heap->rank, TN_HEAP_PAGE_TIME, tn_now_ns(&tn_clock_system) - began_ns);
+}
+
+int tn_heap_put(struct tn_heap *heap, const void *key, size_t key_bytes, const void *src, uint64_t bytes, uint32_t owner, uint32_t flags)
+{
+	struct tn_heap_want want = {.bytes = bytes, .owner = owner, .flags = flags};
+	uint32_t slot[TN_HEAP_REPLICAS_MAX], published = 0;
 	struct tn_heap_plan plan;
-	uint32_t slot;
-	int rc = tn_heap_open_for_write(heap, key, key_bytes, bytes, owner, 0, &plan);
+	uint64_t began_ns, checksum = 0;
+	int rc = tn_heap_name_of(key, key_bytes, &want.name);
 
 	if (rc == 0)
-		rc = slot_of(heap, plan.dst_rank, plan.header_off, &slot);
+		rc = open_slots(heap, &want, &plan, slot);
 	if (rc)
 		return rc;
-	memcpy(tn_heap_ptr(heap, plan.dst_rank, plan.payload_base), src, bytes);
-	rc = publish(heap, &plan, slot, tn_checksum(src, bytes));
-	if (rc == 0)
-		tn_heap_count(&heap->memory, heap->rank, TN_HEAP_BYTES_TX, bytes);
-	return rc;
+	began_ns = tn_now_ns(&tn_clock_system);
+	for (uint32_t i = 0; i <= plan.copies; i++) {
+		struct tn_heap_copy r = replica_of(&plan, i);
+		void *dst = payload(heap, r.rank, r.payload_base, bytes);
+
+		if (i)
+			memcpy(dst, src, bytes);
+		else
+			checksum = tn_checksum_copy(dst, src, bytes, true);
+		published += publish(heap, &r, slot[i], checksum);
+	}
+	count_pages(heap, (uint64_t)plan.n_pages * (plan.copies + 1), began_ns);
+	if (published == 0)
+		return refused(heap, &plan);
+	tn_heap_count(&heap->memory, heap->rank, TN_HEAP_BYTES_TX, bytes * (plan.copies + 1));
+	return 0;
 }
 
 /* ---- reading ---------------------------------------------------------------------------------------------------- */
@@ -341,41 +458,44 @@ static struct tn_heap_meta meta_of(const struct tn_heap *heap, const struct tn_h
 				     .page_bytes = heap->memory.layout.page_bytes, .n_pages = h->n_pages};
 }
 
-static int find(struct tn_heap *heap, const void *key, size_t key_bytes, struct tn_heap_found *out)
+/* tn_heap_hold of a replica that does not lie at the ranks of @without. *meta is set, too, if the header is damaged (-EBADMSG). */
+static int hold_named(struct tn_heap *heap, const struct tn_heap_name *name, uint64_t without, struct tn_heap_meta *meta)
 {
-	struct tn_heap_name name;
-	int rc = tn_heap_name_of(key, key_bytes, &name);
+	struct tn_heap_found f;
+	int rc;
 
-	if (rc == 0)
-		rc = tn_heap_find(&heap->memory, &name, out);
-	if (rc == 0 && tn_heap_word_state(out->word) != TN_HEAP_READY)
-		rc = -EAGAIN;
-	return rc;
+	/* An object that goes between the look and the lease may have come back in another slot. */
+	while ((rc = tn_heap_find(&heap->memory, name, heap->rank, without, &f)) == 0) {
+		if (tn_heap_word_state(f.word) != TN_HEAP_READY)
+			return -EAGAIN;
+		if (tn_heap_lease(tn_heap_slot_of(&heap->memory, f.rank, f.slot), &tn_heap_leases_of(&heap->memory, f.rank, f.slot)[heap->rank],
+				  tn_heap_word_epoch(f.word)))
+			break;
+	}
+	if (rc)
+		return rc;
+	*meta = meta_of(heap, &f);
+	if (!payload(heap, meta->owner_rank, meta->payload_off, meta->bytes_total)) {
+		tn_heap_release(heap, meta);
+		tn_heap_count(&heap->memory, heap->rank, TN_HEAP_FAILURES, 1);
+		return tn_fail(-EBADMSG, "key hash %#llx: its header is damaged: it names bytes outside of the heap", (unsigned long long)meta->key_hash);
+	}
+	if (heap->memory.order == TN_HEAP_LAST_ACCESS)
+		__atomic_store_n(&tn_heap_slot_of(&heap->memory, f.rank, f.slot)->header.last_access, tn_now_ns(&tn_clock_system), __ATOMIC_RELAXED);
+	return 0;
 }
 
 int tn_heap_hold(struct tn_heap *heap, const void *key, size_t key_bytes, struct tn_heap_meta *meta)
 {
-	struct tn_heap_found f;
 	struct tn_heap_meta found;
-	int rc;
+	struct tn_heap_name name;
+	int rc = tn_heap_name_of(key, key_bytes, &name);
 
-	/* An object that goes between the look and the lease may have come back in another slot. */
-	while ((rc = find(heap, key, key_bytes, &f)) == 0)
-		if (tn_heap_lease(tn_heap_slot_of(&heap->memory, f.rank, f.slot), &tn_heap_leases_of(&heap->memory, f.rank, f.slot)[heap->rank],
-				  tn_heap_word_epoch(f.word)))
-			break;
-	if (rc)
-		return rc;
-	found = meta_of(heap, &f);
-	if (!payload(heap, found.owner_rank, found.payload_off, found.bytes_total)) {
-		tn_heap_release(heap, &found);
-		tn_heap_count(&heap->memory, heap->rank, TN_HEAP_FAILURES, 1);
-		return tn_fail(-EBADMSG, "key hash %#llx: its header is damaged: it names bytes outside of the heap", (unsigned long long)found.key_hash);
-	}
-	if (heap->memory.order == TN_HEAP_LAST_ACCESS)
-		__atomic_store_n(&tn_heap_slot_of(&heap->memory, f.rank, f.slot)->header.last_access, tn_now_ns(&tn_clock_system), __ATOMIC_RELAXED);
-	*meta = found;
-	return 0;
+	if (rc == 0)
+		rc = hold_named(heap, &name, 0, &found);
+	if (rc == 0)
+		*meta = found;
+	return rc;
 }
 
 int tn_heap_release(struct tn_heap *heap, const struct tn_heap_meta *meta)
@@ -405,39 +525,64 @@ int tn_heap_get_location(struct tn_heap *heap, const void *key, size_t key_bytes
 	return 0;
 }
 
-static int verify(struct tn_heap *heap, const struct tn_heap_meta *meta, const void *bytes)
+/* Copies an object that is under a lease. 0, -EBADMSG. */
+static int copy_out(struct tn_heap *heap, const struct tn_heap_meta *meta, void *dst)
 {
 	const struct tn_heap_slot *s = tn_heap_slot_at(heap->memory.base[meta->owner_rank], meta->header_off);
+	const void *bytes = tn_heap_ptr(heap, meta->owner_rank, meta->payload_off);
 
 	if (s->extra.checksum_epoch != meta->epoch) {
+		memcpy(dst, bytes, meta->bytes_total);
 		tn_heap_count(&heap->memory, heap->rank, TN_HEAP_UNVERIFIED, 1);
 		return 0;
 	}
-	if (tn_checksum(bytes, meta->bytes_total) == s->extra.checksum)
+	if (tn_checksum_copy(dst, bytes, meta->bytes_total, false) == s->extra.checksum)
 		return 0;
 	tn_heap_count(&heap->memory, heap->rank, TN_HEAP_FAILURES, 1);
 	return tn_fail(-EBADMSG, "key hash %#llx at rank %u: its bytes do not have its checksum; remove it", (unsigned long long)meta->key_hash,
 		       meta->owner_rank);
 }
 
-int tn_heap_get(struct tn_heap *heap, const void *key, size_t key_bytes, void *dst, uint64_t dst_bytes, uint64_t *bytes)
+/* One replica; *rank: where it lies. */
+static int get_replica(struct tn_heap *heap, const struct tn_heap_name *name, uint64_t without, void *dst, uint64_t dst_bytes, uint64_t *bytes,
+		       uint32_t *rank)
 {
 	struct tn_heap_meta meta;
-	int rc = tn_heap_hold(heap, key, key_bytes, &meta);
+	uint64_t began_ns;
+	int rc = hold_named(heap, name, without, &meta);
 
+	if (rc == 0 || rc == -EBADMSG)
+		*rank = meta.owner_rank;
 	if (rc)
 		return rc;
 	*bytes = meta.bytes_total;
 	if (meta.bytes_total > dst_bytes) {
 		rc = tn_fail(-ENOBUFS, "the object has %llu bytes, dst has %llu", (unsigned long long)meta.bytes_total, (unsigned long long)dst_bytes);
 	} else {
-		memcpy(dst, tn_heap_ptr(heap, meta.owner_rank, meta.payload_off), meta.bytes_total);
-		rc = verify(heap, &meta, dst);
+		began_ns = tn_now_ns(&tn_clock_system);
+		rc = copy_out(heap, &meta, dst);
+		count_pages(heap, meta.n_pages, began_ns);
 	}
 	tn_heap_release(heap, &meta);
 	if (rc == 0)
 		tn_heap_count(&heap->memory, heap->rank, TN_HEAP_BYTES_RX, meta.bytes_total);
 	return rc;
+}
+
+int tn_heap_get(struct tn_heap *heap, const void *key, size_t key_bytes, void *dst, uint64_t dst_bytes, uint64_t *bytes)
+{
+	struct tn_heap_name name;
+	uint64_t damaged = 0;
+	uint32_t rank = 0;
+	int rc = tn_heap_name_of(key, key_bytes, &name), next;
+
+	if (rc)
+		return rc;
+	while ((next = get_replica(heap, &name, damaged, dst, dst_bytes, bytes, &rank)) == -EBADMSG && !(damaged >> rank & 1)) {
+		damaged |= UINT64_C(1) << rank;
+		rc = next;
+	}
+	return next == -ENOENT && rc ? rc : next; /* there is no other replica than the damaged one */
 }
 
 /* ---- the rest --------------------------------------------------------------------------------------------------- */
@@ -486,7 +631,7 @@ int tn_heap_stats_get(struct tn_heap *heap, uint32_t rank, struct tn_heap_stats 
 {
 	struct tn_heap_stats st = {.size = sizeof(st)};
 	uint64_t n[TN_HEAP_COUNTERS];
-	int rc = tn_abi_check(TN_ABI_RESULT(tn_heap_stats, unverified_reads), out);
+	int rc = tn_abi_check(TN_ABI_RESULT(tn_heap_stats, page_time_ns), out);
 
 	if (rc)
 		return rc;
@@ -504,6 +649,8 @@ int tn_heap_stats_get(struct tn_heap *heap, uint32_t rank, struct tn_heap_stats 
 	st.timeouts = n[TN_HEAP_TIMEOUTS];
 	st.cas_failures = n[TN_HEAP_CAS_FAILURES];
 	st.unverified_reads = n[TN_HEAP_UNVERIFIED];
-	tn_abi_out(TN_ABI_RESULT(tn_heap_stats, unverified_reads), out, &st);
+	st.pages = n[TN_HEAP_PAGES];
+	st.page_time_ns = n[TN_HEAP_PAGE_TIME];
+	tn_abi_out(TN_ABI_RESULT(tn_heap_stats, page_time_ns), out, &st);
 	return 0;
 }

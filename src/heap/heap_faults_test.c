@@ -47,7 +47,7 @@ static void a_master_without_descriptors_serves_whom_it_knows_and_does_not_spin(
 	began = cpu_ns();
 	nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
 	assert_true(cpu_ns() - began < TN_TEST_SECOND / 125); /* a spinning thread would get more on a busy machine, too */
-	assert_int_equal(tn_heap_put(other, &key, 8, &word, 8, 0), 0);
+	assert_int_equal(tn_heap_put(other, &key, 8, &word, 8, 0, 0), 0);
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &usual), 0);
 	assert_int_equal(heap_join_process(late), 0);
 	tn_heap_destroy(other);
@@ -87,7 +87,7 @@ static void a_dead_master_is_gone_at_once_though_a_child_of_it_lives(void **stat
 	o.timeout_ns = 3 * TN_TEST_SECOND;
 	master = heap_process(lead_and_fork, &pipes[1]);
 	heap = heap_open(2, 1, &o);
-	assert_int_equal(tn_heap_put(heap, &key, 8, &word, 8, 0), 0);
+	assert_int_equal(tn_heap_put(heap, &key, 8, &word, 8, 0, 0), 0);
 	assert_int_equal(read(pipes[0], &child, sizeof(child)), sizeof(child));
 	kill(master, SIGKILL);
 	assert_int_equal(heap_join_process(master), 1000 + SIGKILL);

@@ -140,7 +140,7 @@ static int lead(void *arg)
 	struct tn_heap *heap = heap_open(2, 0, &o);
 	uint64_t key = 1, word = 2;
 
-	assert_int_equal(tn_heap_put(heap, &key, 8, &word, 8, 0), 0);
+	assert_int_equal(tn_heap_put(heap, &key, 8, &word, 8, 0, 0), 0);
 	pause();
 	return 0;
 }

@@ -11,7 +11,8 @@
 
 #define RANKS 3u
 #define PAGES 32u
-#define KEYS 24u
+#define SINGLE 24u
+#define KEYS (SINGLE + 6u) /* the last ones have replicas */
 #define RECLAIM_NS (TN_TEST_SECOND / 50)
 
 struct part {
@@ -52,10 +53,10 @@ static void hold_and_look(struct tn_heap *heap, uint64_t key, struct tn_rng *rng
 static void write_in_place(struct tn_heap *heap, uint64_t key, struct tn_rng *rng)
 {
 	uint64_t bytes = (1 + tn_rng_below(rng, 4)) * HEAP_PAGE;
+	uint32_t owner = tn_rng_below(rng, RANKS), flags = key < SINGLE ? 0 : TN_HEAP_REPLICAS(2 + (uint32_t)key % 2);
 	struct tn_heap_plan plan;
-	uint32_t owner = tn_rng_below(rng, RANKS);
-	int rc = tn_rng_below(rng, 2) ? tn_heap_open_for_write(heap, &key, 8, bytes, owner, 0, &plan)
-				      : tn_heap_reserve(heap, &key, 8, bytes, owner, 0, &plan);
+	int rc = tn_rng_below(rng, 2) ? tn_heap_open_for_write(heap, &key, 8, bytes, owner, flags, &plan)
+				      : tn_heap_reserve(heap, &key, 8, bytes, owner, flags, &plan);
 
 	if (rc == -ESHUTDOWN)
 		pause();
@@ -120,6 +121,29 @@ static bool settled(struct tn_heap *heap)
 	return true;
 }
 
+/* READY replicas of a key; each has its own bytes. */
+static uint64_t replicas_of(struct tn_heap *heap, uint64_t key)
+{
+	struct tn_heap_name name;
+	uint64_t n = 0;
+
+	assert_int_equal(tn_heap_name_of(&key, 8, &name), 0);
+	for (uint32_t r = 0; r < RANKS; r++) {
+		const struct tn_heap_ctl *ctl = tn_heap_ptr(heap, r, 0);
+		struct tn_heap_slot *slots = tn_heap_slots(tn_heap_ptr(heap, r, 0), ctl);
+
+		for (uint32_t i = 0; i < ctl->hdr_head; i++) {
+			const struct tn_heap_header *h = &slots[i].header;
+
+			if (tn_heap_word_state(tn_heap_load64(tn_heap_state_word(&slots[i]))) != TN_HEAP_READY || h->key_hash != name.hash)
+				continue;
+			assert_true(heap_is_filled(tn_heap_ptr(heap, r, h->payload_base), h->bytes_total, key));
+			n++;
+		}
+	}
+	return n;
+}
+
 /* Whether the index has each READY object. One that its producer announced, and that is not the first of its key, is READY for a moment. */
 static bool all_found(struct tn_heap *heap, uint64_t *ready)
 {
@@ -131,7 +155,7 @@ static bool all_found(struct tn_heap *heap, uint64_t *ready)
 		*ready += heap_stats(heap, r).ready_count;
 	for (uint64_t key = 0; key < KEYS; key++)
 		if (tn_heap_get(heap, &key, 8, copy, sizeof(copy), &bytes) == 0) {
-			found++;
+			found += key < SINGLE ? 1 : replicas_of(heap, key);
 			assert_true(heap_is_filled(copy, bytes, key));
 		}
 	return found == *ready;

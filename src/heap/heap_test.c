@@ -14,7 +14,7 @@ static void put(struct tn_heap *heap, uint64_t key, uint64_t bytes, uint32_t own
 
 	assert_non_null(src);
 	heap_fill(src, bytes, key);
-	assert_int_equal(tn_heap_put(heap, &key, sizeof(key), src, bytes, owner), 0);
+	assert_int_equal(tn_heap_put(heap, &key, sizeof(key), src, bytes, owner, 0), 0);
 	free(src);
 }
 
@@ -144,7 +144,7 @@ static void an_object_is_immutable_until_it_is_removed(void **state)
 	assert_int_equal(tn_heap_commit(heap, &plan), -ESTALE);
 	assert_int_equal(tn_heap_get_location(heap, &key, 8, &meta), -ENOENT);
 	put(heap, key, 8, TN_HEAP_ANY);
-	assert_int_equal(tn_heap_put(heap, &key, 8, &word, 8, 0), -EEXIST);
+	assert_int_equal(tn_heap_put(heap, &key, 8, &word, 8, 0, 0), -EEXIST);
 	assert_int_equal(tn_heap_get(heap, &key, 8, &word, 7, &bytes), -ENOBUFS);
 	assert_int_equal(bytes, 8);
 	assert_int_equal(tn_heap_get(heap, &key, 8, &word, 8, &bytes), 0);
@@ -669,7 +669,7 @@ static void no_word_of_the_shared_memory_is_believed_twice(void **state)
 		heap = heap_open(1, 0, &o);
 		for (uint64_t key = 0; key < 40; key++) {
 			scribble(heap, &rng);
-			tn_heap_put(heap, &key, 8, bytes, 1 + tn_rng_below(&rng, sizeof(bytes)), 0);
+			tn_heap_put(heap, &key, 8, bytes, 1 + tn_rng_below(&rng, sizeof(bytes)), 0, 0);
 			if (tn_heap_reserve(heap, (uint64_t[]){key + 100}, 8, HEAP_PAGE, 0, 0, &plan) == 0 && plan.n_pages == 1) {
 				memset(plan_ptr(heap, &plan), 1, HEAP_PAGE);
 				tn_heap_commit(heap, &plan);

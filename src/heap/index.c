@@ -5,7 +5,7 @@
  *
  * A place is only a hint. Whether the slot has that object is decided by its header: the digest, between two loads of one and
  * the same word {state, epoch}, and the epoch that the master has admitted. So a place that is out of date finds nothing, and nothing wrong. A dropped place stays filled as GONE, so that the probes of
- * others go on behind it; when three quarters are filled, the index is built anew.
+ * others go on behind it; when three quarters are filled, the index is built anew. Replicas have a place each.
  */
 #include <errno.h>
 #include <sched.h>
@@ -32,26 +32,52 @@ static bool matches(const struct tn_heap_memory *m, const struct tn_heap_name *n
 	return true;
 }
 
-static bool probe(const struct tn_heap_memory *m, const struct tn_heap_name *name, struct tn_heap_found *out)
+/* How good a match is: 4 is best. */
+static uint32_t value_of(const struct tn_heap_memory *m, const struct tn_heap_found *f, uint32_t near)
 {
-	for (uint32_t i = 0; i < m->places; i++) {
-		struct tn_heap_place *p = &m->dir->place[(name->hash + i) & (m->places - 1)];
-		uint64_t object = __atomic_load_n(&p->object, __ATOMIC_ACQUIRE);
-
-		if (object == 0)
-			return false;
-		if (object != TN_HEAP_GONE && __atomic_load_n(&p->key_hash, __ATOMIC_ACQUIRE) == name->hash && matches(m, name, object, out))
-			return true;
-	}
-	return false;
+	if (tn_heap_word_state(f->word) != TN_HEAP_READY)
+		return 1;
+	if (f->rank == near)
+		return 4;
+	return tn_heap_life_of(tn_heap_load64(&m->dir->member[f->rank].life)) == TN_HEAP_ALIVE ? 3 : 2;
 }
 
-int tn_heap_find(const struct tn_heap_memory *m, const struct tn_heap_name *name, struct tn_heap_found *out)
+/* The flags may be those of the slot's next object: then the caller finds out that this one is gone. */
+static bool has_replicas(const struct tn_heap_memory *m, const struct tn_heap_found *f)
+{
+	return tn_heap_replicas(__atomic_load_n(&tn_heap_slot_of(m, f->rank, f->slot)->header.flags, __ATOMIC_RELAXED)) > 1;
+}
+
+static bool probe(const struct tn_heap_memory *m, const struct tn_heap_name *name, uint32_t near, uint64_t without, struct tn_heap_found *out)
+{
+	uint32_t best = 0;
+
+	for (uint32_t i = 0; i < m->places && best < 4; i++) {
+		struct tn_heap_place *p = &m->dir->place[(name->hash + i) & (m->places - 1)];
+		uint64_t object = __atomic_load_n(&p->object, __ATOMIC_ACQUIRE);
+		struct tn_heap_found f;
+
+		if (object == 0)
+			break;
+		if (object == TN_HEAP_GONE || __atomic_load_n(&p->key_hash, __ATOMIC_ACQUIRE) != name->hash || !matches(m, name, object, &f) ||
+		    (without >> f.rank & 1))
+			continue;
+		if (value_of(m, &f, near) > best) {
+			*out = f;
+			best = value_of(m, &f, near);
+		}
+		if (!has_replicas(m, &f))
+			break;
+	}
+	return best > 0;
+}
+
+int tn_heap_find(const struct tn_heap_memory *m, const struct tn_heap_name *name, uint32_t near, uint64_t without, struct tn_heap_found *out)
 {
 	for (uint32_t i = 0; i < PATIENCE; i++) {
 		uint32_t turn = tn_heap_load32(&m->dir->turn);
 
-		if (probe(m, name, out))
+		if (probe(m, name, near, without, out))
 			return 0;
 		if (turn % 2 == 0 && tn_heap_load32(&m->dir->turn) == turn)
 			return -ENOENT;

@@ -79,7 +79,7 @@ static void admit(struct tn_heap_master *m, uint32_t rank, uint32_t slot)
 	if (tn_heap_word_state(word) != TN_HEAP_READY || s->extra.admitted == tn_heap_word_epoch(word))
 		return;
 	name = (struct tn_heap_name){s->header.key_hash, {s->extra.digest[0], s->extra.digest[1]}};
-	if (tn_heap_find(m->memory, &name, &found))
+	if (tn_heap_find_any(m->memory, &name, &found))
 		tn_heap_index_add(&m->index, m->memory, rank, slot);
 	else
 		kill_ready(m, rank, slot, tn_heap_word_epoch(word));
@@ -319,7 +319,7 @@ static uint32_t allocate(struct tn_heap_master *m, uint32_t rank, uint32_t size_
 static int refuse_known(const struct tn_heap_master *m, const struct tn_heap_name *name)
 {
 	struct tn_heap_found found;
-	int rc = tn_heap_find(m->memory, name, &found);
+	int rc = tn_heap_find_any(m->memory, name, &found);
 
 	if (rc == -ENOENT)
 		return 0;
@@ -327,52 +327,112 @@ static int refuse_known(const struct tn_heap_master *m, const struct tn_heap_nam
 		       found.rank, tn_heap_word_state(found.word) == TN_HEAP_READY ? "" : ", not READY yet");
 }
 
-int tn_heap_master_open(struct tn_heap_master *m, const struct tn_heap_want *w, struct tn_heap_plan *plan)
+static int check_want(const struct tn_heap_master *m, const struct tn_heap_want *w)
 {
 	const struct tn_heap_ctl *ctl = &m->memory->layout;
-	uint32_t size_class = tn_heap_class(ctl->page_bytes, w->bytes), slot;
-	struct tn_heap_slot *s;
-	int rc;
+	uint32_t size_class = tn_heap_class(ctl->page_bytes, w->bytes), replicas = tn_heap_replicas(w->flags);
 
 	if (w->bytes == 0 || w->owner >= m->memory->ranks || (w->flags & ~TN_HEAP_FLAGS))
-		return tn_fail(-EINVAL, "%llu bytes at rank %u with flags %#x: at least a byte, a rank below %u, flags of TN_HEAP_PIN and TN_HEAP_PRIORITY",
-			       (unsigned long long)w->bytes, w->owner, w->flags, m->memory->ranks);
+		return tn_fail(-EINVAL, "%llu bytes at rank %u with flags %#x: at least a byte, a rank below %u, flags of TN_HEAP_PIN, TN_HEAP_PRIORITY and "
+					"TN_HEAP_REPLICAS", (unsigned long long)w->bytes, w->owner, w->flags, m->memory->ranks);
+	if (replicas > TN_HEAP_REPLICAS_MAX || replicas > m->memory->ranks)
+		return tn_fail(-EINVAL, "%u replicas: %u at most, and the heap has %u ranks", replicas, TN_HEAP_REPLICAS_MAX, m->memory->ranks);
 	if (size_class == TN_HEAP_CLASSES || (uint64_t)ctl->page_bytes << size_class > ctl->heap_limit - ctl->heap_base)
 		return tn_fail(-EFBIG, "%llu bytes: an object has 128 pages of %u bytes at most, and a power of two of pages must fit into the heap's %llu bytes",
 			       (unsigned long long)w->bytes, ctl->page_bytes, (unsigned long long)(ctl->heap_limit - ctl->heap_base));
-	rc = refuse_known(m, &w->name);
+	return 0;
+}
+
+static uint32_t owner_of(const struct tn_heap_master *m, const struct tn_heap_want *w, uint32_t replica)
+{
+	return (w->owner + replica) % m->memory->ranks;
+}
+
+/* An extent per replica, RESERVED. Returns how many could be had. */
+static uint32_t allocate_all(struct tn_heap_master *m, const struct tn_heap_want *w, uint32_t slot[TN_HEAP_REPLICAS_MAX])
+{
+	uint32_t n, size_class = tn_heap_class(m->memory->layout.page_bytes, w->bytes);
+
+	for (n = 0; n < tn_heap_replicas(w->flags); n++) {
+		slot[n] = allocate(m, owner_of(m, w, n), size_class);
+		if (slot[n] == TN_HEAP_NO_SLOT)
+			break;
+	}
+	return n;
+}
+
+/* Extents that were not told to anybody. */
+static void free_all(struct tn_heap_master *m, const struct tn_heap_want *w, const uint32_t *slot, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		struct tn_heap_slot *s = tn_heap_slot_of(m->memory, owner_of(m, w, i), slot[i]);
+
+		if (tn_heap_revoke(s, s->header.epoch))
+			give_back(m, owner_of(m, w, i), slot[i]);
+	}
+}
+
+/* Where the replica is to be written; others find that it is on its way. */
+static struct tn_heap_copy announce_copy(struct tn_heap_master *m, const struct tn_heap_want *w, uint32_t owner, uint32_t slot)
+{
+	const struct tn_heap_ctl *ctl = &m->memory->layout;
+	struct tn_heap_slot *s = tn_heap_slot_of(m->memory, owner, slot);
+
+	tn_heap_describe(s, &w->name, w->bytes, ctl->page_bytes, w->flags);
+	tn_heap_index_add(&m->index, m->memory, owner, slot);
+	return (struct tn_heap_copy){.header_off = ctl->hdr_base + (uint64_t)slot * sizeof(*s), .payload_base = s->header.payload_base, .rank = owner,
+				     .epoch = s->header.epoch};
+}
+
+int tn_heap_master_open(struct tn_heap_master *m, const struct tn_heap_want *w, struct tn_heap_plan *plan)
+{
+	uint32_t slot[TN_HEAP_REPLICAS_MAX], page_bytes = m->memory->layout.page_bytes, n;
+	struct tn_heap_copy copy;
+	int rc = check_want(m, w);
+
+	if (rc == 0)
+		rc = refuse_known(m, &w->name);
 	if (rc)
 		return rc;
-	slot = allocate(m, w->owner, size_class);
-	if (slot == TN_HEAP_NO_SLOT) {
-		tn_heap_count(m->memory, w->owner, TN_HEAP_OOM, 1);
-		return tn_fail(-ENOSPC, "%llu bytes at rank %u: no extent is free that is large enough, and none can be evicted: all are pinned, leased, being written, or smaller",
-			       (unsigned long long)w->bytes, w->owner);
+	n = allocate_all(m, w, slot);
+	if (n < tn_heap_replicas(w->flags)) {
+		tn_heap_count(m->memory, owner_of(m, w, n), TN_HEAP_OOM, 1);
+		rc = tn_fail(-ENOSPC, "%llu bytes at rank %u: no extent is free that is large enough, and none can be evicted: all are pinned, leased, being written, or smaller",
+			     (unsigned long long)w->bytes, owner_of(m, w, n));
 	}
-	s = tn_heap_slot_of(m->memory, w->owner, slot);
-	rc = refuse_known(m, &w->name); /* the allocation may have swept, and admitted one that a producer had reserved by itself */
+	if (rc == 0)
+		rc = refuse_known(m, &w->name); /* the allocation may have swept, and admitted one that a producer had reserved by itself */
 	if (rc) {
-		if (tn_heap_revoke(s, s->header.epoch))
-			give_back(m, w->owner, slot);
+		free_all(m, w, slot, n);
 		return rc;
 	}
-	tn_heap_describe(s, &w->name, w->bytes, ctl->page_bytes, w->flags);
-	tn_heap_index_add(&m->index, m->memory, w->owner, slot);
-	*plan = (struct tn_heap_plan){.key_hash = w->name.hash, .dst_rank = w->owner, .epoch = s->header.epoch,
-				      .header_off = ctl->hdr_base + (uint64_t)slot * sizeof(*s), .payload_base = s->header.payload_base,
-				      .bytes_total = w->bytes, .page_bytes = s->header.page_size, .n_pages = s->header.n_pages};
+	*plan = (struct tn_heap_plan){.key_hash = w->name.hash, .bytes_total = w->bytes, .page_bytes = page_bytes,
+				      .n_pages = (uint32_t)((w->bytes + page_bytes - 1) / page_bytes), .copies = n - 1};
+	copy = announce_copy(m, w, w->owner, slot[0]);
+	plan->dst_rank = copy.rank;
+	plan->epoch = copy.epoch;
+	plan->header_off = copy.header_off;
+	plan->payload_base = copy.payload_base;
+	for (uint32_t i = 1; i < n; i++)
+		plan->copy[i - 1] = announce_copy(m, w, owner_of(m, w, i), slot[i]);
 	return 0;
 }
 
 int tn_heap_master_remove(struct tn_heap_master *m, const struct tn_heap_name *name)
 {
-	struct tn_heap_found found;
-	int rc = tn_heap_find(m->memory, name, &found);
+	struct tn_heap_found found[TN_HEAP_REPLICAS_MAX];
+	uint64_t seen = 0;
+	uint32_t n;
 
-	if (rc)
+	for (n = 0; n < TN_HEAP_REPLICAS_MAX && tn_heap_find(m->memory, name, UINT32_MAX, seen, &found[n]) == 0; n++) {
+		if (tn_heap_word_state(found[n].word) != TN_HEAP_READY)
+			return tn_fail(-EAGAIN, "key hash %#llx: its object is not READY yet", (unsigned long long)name->hash);
+		seen |= UINT64_C(1) << found[n].rank;
+	}
+	if (n == 0)
 		return tn_fail(-ENOENT, "key hash %#llx: there is no such object", (unsigned long long)name->hash);
-	if (!kill_ready(m, found.rank, found.slot, tn_heap_word_epoch(found.word)))
-		return tn_fail(-EAGAIN, "key hash %#llx: its object is not READY yet", (unsigned long long)name->hash);
+	for (uint32_t i = 0; i < n; i++)
+		kill_ready(m, found[i].rank, found[i].slot, tn_heap_word_epoch(found[i].word));
 	return 0;
 }
 

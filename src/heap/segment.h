@@ -30,6 +30,8 @@ enum tn_heap_counter {
 	TN_HEAP_TIMEOUTS,
 	TN_HEAP_CAS_FAILURES,
 	TN_HEAP_UNVERIFIED,
+	TN_HEAP_PAGES,
+	TN_HEAP_PAGE_TIME,
 	TN_HEAP_COUNTERS,
 };
 
@@ -161,10 +163,16 @@ struct tn_heap_found {
 };
 
 /*
- * Any process, any thread, no lock: the object of that name that the master has admitted, and that is not DEAD. 0, -ENOENT, -EAGAIN (the index is being
- * built anew for too long: its master may have died).
+ * Any process, any thread, no lock: the object of that name that the master has admitted, and that is not DEAD. Of replicas a READY one: that of the rank @near, else one
+ * of a rank whose process lives, else any. @without: bits of ranks that are passed by. 0, -ENOENT, -EAGAIN (the index is being built anew for too
+ * long: its master may have died).
  */
-int tn_heap_find(const struct tn_heap_memory *m, const struct tn_heap_name *name, struct tn_heap_found *out);
+int tn_heap_find(const struct tn_heap_memory *m, const struct tn_heap_name *name, uint32_t near, uint64_t without, struct tn_heap_found *out);
+/* Whether there is one at all. */
+static inline int tn_heap_find_any(const struct tn_heap_memory *m, const struct tn_heap_name *name, struct tn_heap_found *out)
+{
+	return tn_heap_find(m, name, UINT32_MAX, 0, out);
+}
 
 /* The master's, under its lock. */
 struct tn_heap_index {

@@ -29,12 +29,19 @@ from typing import Any, NamedTuple
 from .. import _core
 
 ANY = 0xFFFFFFFF
-PIN = 1
+PIN, PRIORITY = 1, 2  # flags: eviction passes it by; it goes after all that do not have this flag
 CTL_PAGE_BYTES = 164  # heap_layout.h: offset of page_bytes in a control block
 
 
+def replicas(n: int) -> int:
+    """A flag: the object lies at n ranks, 1 to 3: the owner and those that follow it."""
+    if not 1 <= n <= 3:
+        raise ValueError(f'{n} replicas: 1 to 3')
+    return n - 1 << 8
+
+
 class WritePlan(NamedTuple):
-    """Where a producer is to write: offsets count in the heap of dst_rank."""
+    """Where a producer is to write: offsets count in the heap of dst_rank. copies: the other replicas, which commit writes: (rank, header_off, payload_base, epoch)."""
     key_hash: int
     dst_rank: int
     header_off: int
@@ -43,6 +50,13 @@ class WritePlan(NamedTuple):
     n_pages: int
     bytes_total: int
     epoch: int
+    copies: tuple[tuple[int, int, int, int], ...] = ()
+
+    @property
+    def places(self) -> list[WritePlan]:
+        """A plan of one place for each replica."""
+        return [self._replace(copies=()), *(self._replace(dst_rank=rank, header_off=header, payload_base=payload, epoch=epoch, copies=())
+                                            for rank, header, payload, epoch in self.copies)]
 
 
 class ObjMeta(NamedTuple):
@@ -94,9 +108,9 @@ class NanoKVCache:
         self.page_bytes = int.from_bytes(self._heap.view(self.rank, CTL_PAGE_BYTES, 4, True), 'little')  # the master's
         self._plans: dict[bytes, WritePlan] = {}
 
-    def put(self, key: str | bytes, tensor: Any, *, preferred_segment: int | None = None) -> None:
-        """Stores a contiguous tensor. preferred_segment: the owner's rank; None: hash of the key modulo the world size."""
-        self._heap.put(_key(key), tensor, ANY if preferred_segment is None else preferred_segment)
+    def put(self, key: str | bytes, tensor: Any, *, preferred_segment: int | None = None, flags: int = 0) -> None:
+        """Stores a contiguous tensor. preferred_segment: the owner's rank; None: hash of the key modulo the world size. flags: PIN | PRIORITY | replicas(n)."""
+        self._heap.put(_key(key), tensor, ANY if preferred_segment is None else preferred_segment, flags)
 
     def get(self, key: str | bytes, *, dst: Any = None) -> Any:
         """A copy, verified if the object has a checksum: dst, which has as many bytes at least, else a new tensor of uint8 (a bytearray without torch)."""
@@ -117,9 +131,9 @@ class NanoKVCache:
     def remove(self, key: str | bytes) -> None:
         self._heap.remove(_key(key))
 
-    def open_for_write(self, key: str | bytes, bytes_total: int, *, preferred_segment: int | None = None) -> WritePlan:
+    def open_for_write(self, key: str | bytes, bytes_total: int, *, preferred_segment: int | None = None, flags: int = 0) -> WritePlan:
         """Memory for an object, until commit or abandon. An object that is not committed within 10 s is lost."""
-        plan = WritePlan(*self._heap.open_for_write(_key(key), bytes_total, ANY if preferred_segment is None else preferred_segment, 0))
+        plan = WritePlan(*self._heap.open_for_write(_key(key), bytes_total, ANY if preferred_segment is None else preferred_segment, flags))
         self._plans[_key(key)] = plan
         return plan
 

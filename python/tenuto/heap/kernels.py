@@ -9,9 +9,9 @@ In a kernel, an address of this rank's heap stands for the same place of every h
 
 Kernels, and functions of the same names without `_kernel` that start them:
 
-    write   values from registers into the pages of a plan; the values may be strided and of another type
-    copy    memory into the pages of a plan, past the first-level cache (.cg)
-    commit  READY: one 64-bit compare-and-swap of {state, epoch}, release, system scope
+    write   values from registers into the pages of a plan, of each replica; the values may be strided and of another type
+    copy    memory into the pages of a plan, of each replica, past the first-level cache (.cg)
+    commit  READY: one 64-bit compare-and-swap of {state, epoch} per replica, release, system scope
     read    an object of any rank into a tensor
     put     an object without the master: claims an extent, writes header and pages, commits, announces
 
@@ -277,24 +277,27 @@ def write(cache: NanoKVCache, plan: WritePlan, values: torch.Tensor, *, offset: 
         raise ValueError(f'{kind}, shape {tuple(values.shape)}, strides {values.stride()}: up to three dimensions, the last one of stride 1, of {list(_TYPES)}')
     _check(plan, offset, values.numel() * kind.itemsize)
     shaped = values[(None,) * (3 - values.ndim)]
-    write_kernel[_grid(values.numel())](values, *shaped.shape, *shaped.stride()[:2], plan.payload_base + offset, cache.rank, plan.dst_rank,
-                                        cache.heap_bases_tensor.to(values.device), TYPE=_TYPES[kind], BLOCK=BLOCK)
+    for place in plan.places:
+        write_kernel[_grid(values.numel())](values, *shaped.shape, *shaped.stride()[:2], place.payload_base + offset, cache.rank, place.dst_rank,
+                                            cache.heap_bases_tensor.to(values.device), TYPE=_TYPES[kind], BLOCK=BLOCK)
 
 
 def copy(cache: NanoKVCache, plan: WritePlan, tensor: torch.Tensor, *, offset: int = 0) -> None:
     """A contiguous tensor into the pages of a plan."""
     _check(plan, offset, tensor.nbytes)
     flat = _flat(tensor, offset)
-    copy_kernel[_grid(flat.numel())](flat, flat.numel(), plan.payload_base + offset, cache.rank, plan.dst_rank, cache.heap_bases_tensor.to(tensor.device),
-                                     BLOCK=BLOCK)
+    for place in plan.places:
+        copy_kernel[_grid(flat.numel())](flat, flat.numel(), place.payload_base + offset, cache.rank, place.dst_rank,
+                                         cache.heap_bases_tensor.to(tensor.device), BLOCK=BLOCK)
 
 
 def commit(cache: NanoKVCache, key: str | bytes, device: Any = 'cpu') -> None:
     """READY, by a kernel after those that have written. Without a checksum. Waits for the kernel. Raises Error with errno ESTALE if the plan had ended."""
-    plan = cache._plan_of(key)
-    result = torch.zeros(1, dtype=torch.int32, device=device)
-    commit_kernel[(1,)](plan.header_off, plan.epoch, cache.rank, plan.dst_rank, cache.heap_bases_tensor.to(device), result)
-    if not result.item():
+    places = cache._plan_of(key).places
+    results = torch.zeros(len(places), dtype=torch.int32, device=device)
+    for place, result in zip(places, results.split(1)):
+        commit_kernel[(1,)](place.header_off, place.epoch, cache.rank, place.dst_rank, cache.heap_bases_tensor.to(device), result)
+    if not results.any().item():
         raise _core.Error(errno.ESTALE, f'{key!r}: the plan has ended, because it was not committed in time; write the object again')
 
 
