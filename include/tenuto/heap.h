@@ -33,8 +33,13 @@ enum tn_heap_order {
 	TN_HEAP_FIFO,	     /**< the oldest first */
 };
 
+/** struct tn_heap_token - a number that nobody guesses; who joins with it has the rights that the master gave it (tn_heap_token_make). Zeros: none */
+struct tn_heap_token {
+	uint64_t word[2];
+};
+
 /**
- * struct tn_heap_opts - how the master makes the heap; other ranks only use master_rank and timeout_ns
+ * struct tn_heap_opts - how the master makes the heap; other ranks only use master_rank, timeout_ns and token
  * @size:        of this struct (tn_heap_opts_init)
  * @heap_bytes:  payload of each rank; rounded down to pages; at least one page
  * @page_bytes:  a power of two, 4 KiB to 1 GiB. Extents are 1, 2, 4 ... 128 pages; default 256 KiB
@@ -45,6 +50,8 @@ enum tn_heap_order {
  * @water_lo:    percent: and ends here; default 85
  * @reclaim_ns:  an object that is not READY for so long goes DEAD; default 10 s
  * @timeout_ns:  how long to wait for the master when joining, and for each answer; default 30 s
+ * @need_tokens: 1: a rank that joins needs a token, and has its rights. 0: it has all rights; default
+ * @token:       of a rank that joins
  */
 struct tn_heap_opts {
 	size_t size;
@@ -57,6 +64,8 @@ struct tn_heap_opts {
 	uint32_t water_lo;
 	uint64_t reclaim_ns;
 	uint64_t timeout_ns;
+	uint32_t need_tokens;
+	struct tn_heap_token token;
 };
 
 /** tn_heap_opts_init_sized - tn_heap_opts_init for a caller whose struct has @size bytes. Any thread. */
@@ -152,7 +161,7 @@ struct tn_heap_stats {
  * joins, if another rank has taken over; else it makes another heap of the name, and the ranks of the first one get -ESTALE from it.
  *
  * Return: 0 and *out; -EINVAL (with the value), -EEXIST (another process has the rank), -EACCES (another user may write into the directory of the heap's
- * socket), -ESRCH (the process is not seen by the master), -ETIMEDOUT (no master), -ENOMEM, and the errors of mkdir, open, socket and /proc.
+ * socket, or the heap needs a token that this rank does not have), -ESRCH (the process is not seen by the master), -ETIMEDOUT (no master), -ENOMEM, and the errors of mkdir, open, socket and /proc.
  */
 TN_API int tn_heap_create(const char *name, uint32_t ranks, uint32_t rank, const struct tn_heap_opts *opts, struct tn_heap **out);
 
@@ -168,10 +177,22 @@ TN_API void tn_heap_destroy(struct tn_heap *heap);
  *
  * Any thread. Scans all headers, and builds the index from them. Objects and open plans stay as they are.
  *
- * Return: 0 (also if this rank is the master); -EBUSY (there is a master), -ENOMEM, or another errno if it is not known whether a rank's process lives,
+ * Return: 0 (also if this rank is the master); -EBUSY (there is a master), -EACCES (this rank's token does not give it all rights), -ENOMEM, or another errno if it is not known whether a rank's process lives,
  * such as -EMFILE. After an error nothing has changed: it may be tried again.
  */
 TN_API int tn_heap_take_over(struct tn_heap *heap);
+
+/**
+ * tn_heap_token_make - let a process join as @rank, with rights of its own
+ * @read:  bits of the ranks whose objects it may read; their payload is mapped so that a write ends the process
+ * @write: bits of the ranks whose heaps it may write into. All other payload is not mapped
+ * @out:   for the opts of that process. It is valid until the next one is made for @rank, and as long as this master lives
+ *
+ * The master alone; any thread. The rights keep mistakes from other ranks' objects: headers and leases are mapped writable by all.
+ *
+ * Return: 0; -EPERM (this rank is not the master), -EINVAL (no such rank, or bits of none).
+ */
+TN_API int tn_heap_token_make(struct tn_heap *heap, uint32_t rank, uint64_t read, uint64_t write, struct tn_heap_token *out);
 
 /**
  * tn_heap_open_for_write - reserve memory for an object
@@ -182,7 +203,7 @@ TN_API int tn_heap_take_over(struct tn_heap *heap);
  *
  * Any thread; asks the master. The plan ends by tn_heap_commit or tn_heap_abandon, or after reclaim_ns by itself. Write payload only between.
  *
- * Return: 0 and *plan; -EEXIST (there is an object of that key, perhaps not READY yet), -EINVAL, -EFBIG (more than 128 pages, or than a heap has), -ENOSPC (all
+ * Return: 0 and *plan; -EEXIST (there is an object of that key, perhaps not READY yet), -EINVAL, -EACCES (this rank may not write there), -EFBIG (more than 128 pages, or than a heap has), -ENOSPC (all
  * is pinned, leased or being written), -ESHUTDOWN (no master: tn_heap_take_over), -ESTALE (the master has another heap of the name, or this process
  * was stopped until the plan had ended), -ETIMEDOUT.
  */
@@ -222,7 +243,7 @@ TN_API int tn_heap_put(struct tn_heap *heap, const void *key, size_t key_bytes, 
  * Any thread; no system call. The object may be gone when the caller looks: read it under a lease. Of replicas it is the one at this rank, else one whose owner's
  * process lives, else any.
  *
- * Return: 0 and *meta; -ENOENT; -EAGAIN (it is not READY yet).
+ * Return: 0 and *meta; -ENOENT; -EAGAIN (it is not READY yet); -EACCES (this rank may not read where it lies).
  */
 TN_API int tn_heap_get_location(struct tn_heap *heap, const void *key, size_t key_bytes, struct tn_heap_meta *meta);
 
@@ -242,7 +263,7 @@ TN_API int tn_heap_release(struct tn_heap *heap, const struct tn_heap_meta *meta
  *
  * Any thread; no system call. Compares the checksum if the object has one. Of replicas the nearest one is copied, and another one if that is damaged.
  *
- * Return: 0 and *bytes, the object's; -ENOENT, -EAGAIN, as above; -ENOBUFS (dst is too small; *bytes is set); -EBADMSG (the bytes are damaged).
+ * Return: 0 and *bytes, the object's; -ENOENT, -EAGAIN, -EACCES, as above; -ENOBUFS (dst is too small; *bytes is set); -EBADMSG (the bytes are damaged).
  */
 TN_API int tn_heap_get(struct tn_heap *heap, const void *key, size_t key_bytes, void *dst, uint64_t dst_bytes, uint64_t *bytes);
 
@@ -262,7 +283,7 @@ TN_API int tn_heap_stats_get(struct tn_heap *heap, uint32_t rank, struct tn_heap
 /** tn_heap_name_of - what a header says of a key of @key_bytes bytes. Any thread. Return: 0 and *out; -EINVAL (a key of 0 bytes). */
 TN_API int tn_heap_name_of(const void *key, size_t key_bytes, struct tn_heap_name *out);
 
-/** tn_heap_ptr - this process's address of an offset in a rank's heap. Any thread. NULL: there is no such rank or offset. */
+/** tn_heap_ptr - this process's address of an offset in a rank's heap. Any thread. NULL: there is no such rank or offset, or it is payload that this rank has no right to. */
 TN_API void *tn_heap_ptr(struct tn_heap *heap, uint32_t rank, uint64_t offset);
 
 /** tn_heap_rank - of this process. Any thread. */

@@ -360,6 +360,21 @@ static PyObject *heap_take_over(PyObject *object, PyObject *nothing)
 	return done(rc);
 }
 
+static PyObject *heap_token(PyObject *object, PyObject *args)
+{
+	struct heap *self = (struct heap *)object;
+	unsigned long long read, write;
+	struct tn_heap_token token;
+	struct tn_heap *h;
+	unsigned rank;
+	int rc;
+
+	if (!PyArg_ParseTuple(args, "IKK", &rank, &read, &write) || !(h = enter(self)))
+		return NULL;
+	HEAP_CALL(self, rc = tn_heap_token_make(h, rank, read, write, &token));
+	return rc ? tn_py_raise(rc) : Py_BuildValue("KK", (unsigned long long)token.word[0], (unsigned long long)token.word[1]);
+}
+
 static const struct {
 	const char *name;
 	size_t offset;
@@ -456,6 +471,9 @@ static const struct tn_py_field fields[] = {
 	{"heap_bytes", TN_PY_U64, offsetof(struct tn_heap_opts, heap_bytes)},
 	{"page_bytes", TN_PY_U32, offsetof(struct tn_heap_opts, page_bytes)},
 	{"master_rank", TN_PY_U32, offsetof(struct tn_heap_opts, master_rank)},
+	{"need_tokens", TN_PY_U32, offsetof(struct tn_heap_opts, need_tokens)},
+	{"token_low", TN_PY_U64, offsetof(struct tn_heap_opts, token.word[0])},
+	{"token_high", TN_PY_U64, offsetof(struct tn_heap_opts, token.word[1])},
 	{NULL, 0, 0},
 };
 
@@ -473,7 +491,7 @@ static PyObject *heap_new(PyTypeObject *type, PyObject *args, PyObject *kw)
 	if (!PyArg_ParseTuple(args, "sII", &name, &ranks, &rank) || tn_py_fields(kw, fields, &o, &found))
 		return NULL;
 	if (kw && found != PyDict_Size(kw))
-		return PyErr_Format(PyExc_TypeError, "Heap takes heap_bytes, page_bytes and master_rank");
+		return PyErr_Format(PyExc_TypeError, "Heap takes heap_bytes, page_bytes, master_rank, need_tokens, token_low and token_high");
 	self = tn_py_new(type);
 	if (!self)
 		return NULL;
@@ -522,6 +540,7 @@ static PyMethodDef methods[] = {
 	{"remove", heap_remove, METH_VARARGS, "remove(key)\n--\n\nThe object goes."},
 	{"evict", heap_evict, METH_VARARGS, "evict(percent)\n--\n\nObjects that were evicted."},
 	{"take_over", heap_take_over, METH_NOARGS, "take_over()\n--\n\nThis rank becomes the master."},
+	{"token", heap_token, METH_VARARGS, "token(rank, read, write)\n--\n\nTwo words that let a process join as a rank; bits of ranks that it may read and write."},
 	{"stats", heap_stats, METH_VARARGS, "stats(rank)\n--\n\nCounters by name."},
 	{"address", heap_address, METH_VARARGS, "address(rank, offset)\n--\n\nIn this process."},
 	{"view", heap_view, METH_VARARGS, "view(rank, offset, bytes, readonly)\n--\n\nBytes with the buffer protocol."},
@@ -530,7 +549,7 @@ static PyMethodDef methods[] = {
 };
 
 static PyType_Slot slots[] = {
-	{Py_tp_doc, (void *)"Heap(name, ranks, rank, *, heap_bytes, page_bytes, master_rank)\n--\n\nA symmetric heap: tenuto.heap is made of it."},
+	{Py_tp_doc, (void *)"Heap(name, ranks, rank, *, heap_bytes, page_bytes, master_rank, need_tokens, token_low, token_high)\n--\n\nA symmetric heap: tenuto.heap is made of it."},
 	{Py_tp_new, (void *)heap_new},
 	{Py_tp_dealloc, (void *)heap_dealloc},
 	{Py_tp_methods, methods},

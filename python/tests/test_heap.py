@@ -32,6 +32,25 @@ with NanoKVCache(1 << 20, page_bytes=4096) as cache:
     assert cache.stats()['bytes_tx'] == 256 * 40
 '''
 
+READER = '''
+import errno
+import tenuto
+from tenuto.heap import NanoKVCache
+def refused(call, *args, **more):
+    try:
+        call(*args, **more)
+    except tenuto.Error as error:
+        assert error.errno in (errno.EACCES, errno.EPERM), error
+        return True
+assert refused(NanoKVCache, 1 << 20)
+with NanoKVCache(1 << 20, token={token}) as cache:
+    assert bytes(cache.get('a')) == b'1' * 100
+    assert refused(cache.put, 'b', b'2', preferred_segment=0)
+    cache.put('b', b'2', preferred_segment=1)
+    assert refused(cache.get, 'b')
+    assert refused(cache.make_token, 0, read=[0], write=[0])
+'''
+
 DISTRIBUTED = '''
 import sys
 import torch.distributed as dist
@@ -143,6 +162,19 @@ class Heap(unittest.TestCase):
         self.assertRaises(ValueError, heap.replicas, 4)
         child.stdin.close()
         self.assertEqual(child.wait(200), 0)
+
+    def test_a_rank_has_the_rights_of_its_token(self):
+        env = {'WORLD_SIZE': '2', 'MASTER_PORT': str(os.getpid()), 'TORCHELASTIC_RUN_ID': 'tokens'}
+        heap.NanoKVCache._made = 0
+        with mock.patch.dict(os.environ, {**env, 'RANK': '0'}):
+            cache = heap.NanoKVCache(1 << 20, page_bytes=4096, need_tokens=True)
+        self.addCleanup(cache.close)
+        cache.put('a', b'1' * 100, preferred_segment=0)
+        token = cache.make_token(1, read=[0], write=[1])
+        code = READER.format(token=token)
+        child = subprocess.run([sys.executable, '-P', '-c', code], env={**os.environ, **env, 'RANK': '1'}, timeout=200)
+        self.assertEqual(child.returncode, 0)
+        self.assertRaises(tenuto.InvalidValue, cache.make_token, 2, read=[], write=[])
 
     def test_a_hold_that_arrays_outlive_ends_its_lease(self):
         with alone(), heap.NanoKVCache(1 << 20) as cache:

@@ -150,9 +150,9 @@ static int answer_of(const struct tn_heap_told *told)
 }
 
 /* Maps the memory, then makes the life that the master has begun ALIVE. Until then it is the master that ends it, when the socket is closed. */
-static int enter(struct tn_heap *heap, const int *fds)
+static int enter(struct tn_heap *heap, const struct tn_heap_rights *rights, const int *fds)
 {
-	int rc = tn_heap_memory_map(heap->ranks, fds, &heap->memory);
+	int rc = tn_heap_memory_map(heap->ranks, rights, fds, &heap->memory);
 
 	if (rc == 0 && !tn_heap_life_move(&heap->memory, heap->rank, getpid(), TN_HEAP_JOINING, TN_HEAP_ALIVE)) {
 		tn_heap_memory_drop(&heap->memory);
@@ -164,7 +164,7 @@ static int enter(struct tn_heap *heap, const int *fds)
 int tn_heap_join(struct tn_heap *heap)
 {
 	uint64_t deadline = tn_now_ns(&tn_clock_system) + heap->timeout_ns;
-	struct tn_heap_ask ask = {.op = TN_HEAP_JOIN};
+	struct tn_heap_ask ask = {.op = TN_HEAP_JOIN, .token = heap->token};
 	int fds[TN_HEAP_FDS_MAX], rc;
 	uint32_t nfds = TN_HEAP_FDS_MAX;
 	struct tn_heap_told told;
@@ -178,10 +178,12 @@ int tn_heap_join(struct tn_heap *heap)
 	rc = exchange(heap, &ask, &told, fds, &nfds);
 	if (rc == 0)
 		rc = answer_of(&told);
-	if (rc == 0 && nfds != heap->ranks + 2)
-		rc = tn_fail(-EINVAL, "the heap's master has sent %u descriptors, %u are expected", nfds, heap->ranks + 2);
+	if (rc == 0 && ((told.rights.read | told.rights.write) & ~tn_heap_all_rights(heap->ranks).read))
+		rc = tn_fail(-EINVAL, "the heap's master tells of rights to ranks that are not there");
+	if (rc == 0 && nfds != tn_heap_fds_of(heap->ranks, &told.rights))
+		rc = tn_fail(-EINVAL, "the heap's master has sent %u descriptors, %u are expected", nfds, tn_heap_fds_of(heap->ranks, &told.rights));
 	if (rc == 0)
-		return enter(heap, fds);
+		return enter(heap, &told.rights, fds);
 	for (uint32_t i = 0; i < nfds; i++)
 		close(fds[i]);
 	return rc;

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/rng.h"
 #include "heap/heap_internal.h"
 
 #define SECOND 1000000000ull
@@ -72,6 +73,7 @@ int tn_heap_create(const char *name, uint32_t ranks, uint32_t rank, const struct
 	heap->ranks = ranks;
 	heap->rank = rank;
 	heap->timeout_ns = o.timeout_ns;
+	heap->token = o.token;
 	heap->sock = -1;
 	heap->process = tn_process_mark();
 	pthread_mutex_init(&heap->lock, NULL);
@@ -101,10 +103,36 @@ void tn_heap_destroy(struct tn_heap *heap)
 	tn_put(&tn_alloc_system, heap, sizeof(*heap));
 }
 
-int tn_heap_take_over(struct tn_heap *heap)
+int tn_heap_token_make(struct tn_heap *heap, uint32_t rank, uint64_t read, uint64_t write, struct tn_heap_token *out)
 {
+	const struct tn_heap_rights rights = {read, write};
+	struct tn_heap_token token;
 	int rc = 0;
 
+	if (rank >= heap->ranks || ((read | write) & ~tn_heap_all_rights(heap->ranks).read))
+		return tn_fail(-EINVAL, "rank %u, read %#llx, write %#llx: the heap has %u ranks", rank, (unsigned long long)read, (unsigned long long)write,
+			       heap->ranks);
+	rc = tn_rng_entropy(&token, sizeof(token));
+	if (rc)
+		return rc;
+	pthread_mutex_lock(&heap->lock);
+	if (heap->server)
+		tn_heap_grant(heap->server, rank, &rights, &token);
+	else
+		rc = tn_fail(-EPERM, "rank %u is not the master, which makes the tokens", heap->rank);
+	pthread_mutex_unlock(&heap->lock);
+	if (rc == 0)
+		*out = token;
+	return rc;
+}
+
+int tn_heap_take_over(struct tn_heap *heap)
+{
+	struct tn_heap_rights all = tn_heap_all_rights(heap->ranks);
+	int rc = 0;
+
+	if ((heap->memory.rights.read & heap->memory.rights.write) != all.read)
+		return tn_fail(-EACCES, "rank %u does not have all rights, which a master needs", heap->rank);
 	pthread_mutex_lock(&heap->lock);
 	if (!heap->server)
 		rc = tn_heap_serve(heap, &heap->server);
@@ -151,7 +179,11 @@ static unsigned char *payload(struct tn_heap *heap, uint32_t rank, uint64_t offs
 
 void *tn_heap_ptr(struct tn_heap *heap, uint32_t rank, uint64_t offset)
 {
-	return rank < heap->ranks && offset < heap->memory.layout.bytes ? heap->memory.base[rank] + offset : NULL;
+	const struct tn_heap_memory *m = &heap->memory;
+
+	if (rank >= heap->ranks || offset >= m->layout.bytes || (offset >= m->layout.heap_base && !((m->rights.read | m->rights.write) >> rank & 1)))
+		return NULL;
+	return m->base[rank] + offset;
 }
 
 uint32_t tn_heap_rank(const struct tn_heap *heap)
@@ -183,6 +215,8 @@ static int check_replicas(struct tn_heap *heap, const struct tn_heap_plan *plan,
 		struct tn_heap_copy r = replica_of(plan, i);
 
 		rc = slot_of(heap, r.rank, r.header_off, &slot[i]);
+		if (rc == 0 && !(heap->memory.rights.write >> r.rank & 1))
+			rc = tn_fail(-EACCES, "rank %u may not write into the heap of rank %u", heap->rank, r.rank);
 		if (rc == 0 && !payload(heap, r.rank, r.payload_base, plan->bytes_total))
 			rc = tn_fail(-EINVAL, "payload_base %llu: the plan lies outside of the heap", (unsigned long long)r.payload_base);
 	}
@@ -296,7 +330,7 @@ int tn_heap_reserve(struct tn_heap *heap, const void *key, size_t key_bytes, uin
 		return rc;
 	if (owner == TN_HEAP_ANY)
 		owner = (uint32_t)(name.hash % heap->ranks);
-	if (bytes && owner < heap->ranks && size_class < TN_HEAP_CLASSES && !(flags & ~(TN_HEAP_PIN | TN_HEAP_PRIORITY)) &&
+	if (bytes && owner < heap->ranks && (heap->memory.rights.write >> owner & 1) && size_class < TN_HEAP_CLASSES && !(flags & ~(TN_HEAP_PIN | TN_HEAP_PRIORITY)) &&
 	    tn_heap_find_any(&heap->memory, &name, &found))
 		slot = claim_extent(heap, owner, size_class, &epoch, &base);
 	if (slot == TN_HEAP_NO_SLOT) /* the master has more means, and says what is wrong */
@@ -318,7 +352,7 @@ static void announce(struct tn_heap *heap, const struct tn_heap_plan *plan)
 	const uint64_t one = 1;
 
 	tn_heap_announce(heap->memory.base[plan->dst_rank], &heap->memory.layout, &a);
-	while (write(heap->memory.fd[heap->ranks + 1], &one, sizeof(one)) < 0 && errno == EINTR)
+	while (write(heap->memory.wake_fd, &one, sizeof(one)) < 0 && errno == EINTR)
 		;
 }
 
@@ -420,7 +454,7 @@ int tn_heap_put(struct tn_heap *heap, const void *key, size_t key_bytes, const v
 	struct tn_heap_want want = {.bytes = bytes, .owner = owner, .flags = flags};
 	uint32_t slot[TN_HEAP_REPLICAS_MAX], published = 0;
 	struct tn_heap_plan plan;
-	uint64_t began_ns, checksum = 0;
+	uint64_t began_ns;
 	int rc = tn_heap_name_of(key, key_bytes, &want.name);
 
 	if (rc == 0)
@@ -430,13 +464,8 @@ int tn_heap_put(struct tn_heap *heap, const void *key, size_t key_bytes, const v
 	began_ns = tn_now_ns(&tn_clock_system);
 	for (uint32_t i = 0; i <= plan.copies; i++) {
 		struct tn_heap_copy r = replica_of(&plan, i);
-		void *dst = payload(heap, r.rank, r.payload_base, bytes);
 
-		if (i)
-			memcpy(dst, src, bytes);
-		else
-			checksum = tn_checksum_copy(dst, src, bytes, true);
-		published += publish(heap, &r, slot[i], checksum);
+		published += publish(heap, &r, slot[i], tn_checksum_copy(payload(heap, r.rank, r.payload_base, bytes), src, bytes, true));
 	}
 	count_pages(heap, (uint64_t)plan.n_pages * (plan.copies + 1), began_ns);
 	if (published == 0)
@@ -465,13 +494,15 @@ static int hold_named(struct tn_heap *heap, const struct tn_heap_name *name, uin
 	int rc;
 
 	/* An object that goes between the look and the lease may have come back in another slot. */
-	while ((rc = tn_heap_find(&heap->memory, name, heap->rank, without, &f)) == 0) {
+	while ((rc = tn_heap_find(&heap->memory, name, heap->rank, without | ~heap->memory.rights.read, &f)) == 0) {
 		if (tn_heap_word_state(f.word) != TN_HEAP_READY)
 			return -EAGAIN;
 		if (tn_heap_lease(tn_heap_slot_of(&heap->memory, f.rank, f.slot), &tn_heap_leases_of(&heap->memory, f.rank, f.slot)[heap->rank],
 				  tn_heap_word_epoch(f.word)))
 			break;
 	}
+	if (rc == -ENOENT && tn_heap_find(&heap->memory, name, heap->rank, without | heap->memory.rights.read, &f) == 0)
+		return tn_fail(-EACCES, "key hash %#llx: rank %u may not read the heap of rank %u", (unsigned long long)name->hash, heap->rank, f.rank);
 	if (rc)
 		return rc;
 	*meta = meta_of(heap, &f);

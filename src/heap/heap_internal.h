@@ -26,13 +26,15 @@ struct tn_heap_ask {
 	uint32_t rank; /* who asks */
 	uint32_t percent;
 	struct tn_heap_want want;
+	struct tn_heap_token token; /* of a JOIN */
 };
 
-/* To a JOIN with the descriptors of all segments and of the directory. */
+/* To a JOIN with the descriptors of the memory (segment.h), as far as the rights go. */
 struct tn_heap_told {
 	uint64_t magic;
 	int32_t status;
 	uint32_t count;
+	struct tn_heap_rights rights; /* to a JOIN */
 	struct tn_heap_plan plan;
 	char text[256];
 };
@@ -41,6 +43,7 @@ struct tn_heap {
 	struct tn_heap_memory memory;
 	uint32_t ranks, rank;
 	uint64_t timeout_ns;
+	struct tn_heap_token token;
 	uint64_t process; /* that has it mapped */
 	uint64_t start;	  /* of that process, as tn_heap_process_start has it */
 	char name[TN_HEAP_NAME_MAX + 1];
@@ -83,6 +86,8 @@ void tn_heap_seat_leave(struct tn_heap_seat *seat, const char *heap);
 int tn_heap_serve(struct tn_heap *heap, struct tn_heap_server **out);
 /* The socket's name is free afterwards. */
 void tn_heap_serve_end(struct tn_heap_server *s);
+/* Lets a process join as @rank. */
+void tn_heap_grant(struct tn_heap_server *s, uint32_t rank, const struct tn_heap_rights *rights, const struct tn_heap_token *token);
 /* A request of this process. */
 void tn_heap_answer(struct tn_heap_server *s, const struct tn_heap_ask *ask, struct tn_heap_told *told);
 

@@ -41,6 +41,8 @@ int tn_heap_opts_check(const struct tn_heap_opts *o)
 			       o->page_bytes);
 	if (o->slots > TN_HEAP_SLOTS_MAX)
 		return tn_fail(-EINVAL, "slots %u: %u at most", o->slots, TN_HEAP_SLOTS_MAX);
+	if (o->need_tokens > 1)
+		return tn_fail(-EINVAL, "need_tokens %u: 0 or 1", o->need_tokens);
 	if (o->order > TN_HEAP_FIFO)
 		return tn_fail(-EINVAL, "order %u is unknown", o->order);
 	if (o->water_hi > 100 || o->water_lo > o->water_hi || o->water_hi == 0)
@@ -66,18 +68,51 @@ static int make_file(const char *name, uint64_t bytes, int *out)
 }
 
 /* A forked child has no mapping: it does not keep writing after its parent's death, by which the parent counts as ended. */
-static int map_file(int fd, uint64_t bytes, void *out)
+static int keep_from_children(void *p, uint64_t bytes)
 {
-	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	return madvise(p, bytes, MADV_DONTFORK) ? tn_fail(-errno, "madvise(MADV_DONTFORK): %s", strerror(errno)) : 0;
+}
+
+static int fail_to_map(uint64_t bytes)
+{
+	return tn_fail(-ENOMEM, "%llu bytes of a heap cannot be mapped: %s", (unsigned long long)bytes, strerror(errno));
+}
+
+static int map_directory(struct tn_heap_memory *m)
+{
+	void *p = mmap(NULL, m->dir_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, m->dir_fd, 0);
 
 	if (p == MAP_FAILED)
-		return tn_fail(-ENOMEM, "%llu bytes of a heap cannot be mapped: %s", (unsigned long long)bytes, strerror(errno));
-	if (madvise(p, bytes, MADV_DONTFORK)) {
-		munmap(p, bytes);
-		return tn_fail(-errno, "madvise(MADV_DONTFORK): %s", strerror(errno));
-	}
-	memcpy(out, &p, sizeof(p));
-	return 0;
+		return fail_to_map(m->dir_bytes);
+	m->dir = p;
+	return keep_from_children(p, m->dir_bytes);
+}
+
+/* Addresses for a whole segment, and in them what lies before the payload. */
+static int map_control(struct tn_heap_memory *m, uint32_t rank)
+{
+	void *p = mmap(NULL, m->layout.bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (p == MAP_FAILED)
+		return fail_to_map(m->layout.bytes);
+	m->base[rank] = p;
+	if (mmap(p, m->layout.heap_base, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, m->ctl_fd[rank], 0) == MAP_FAILED)
+		return fail_to_map(m->layout.heap_base);
+	return keep_from_children(p, m->layout.heap_base);
+}
+
+/* The payload, as far as this process has a right to it. */
+static int map_payload(struct tn_heap_memory *m, uint32_t rank)
+{
+	uint64_t bytes = m->layout.heap_limit - m->layout.heap_base;
+	unsigned char *at = m->base[rank] + m->layout.heap_base;
+	int access = m->rights.write >> rank & 1 ? PROT_READ | PROT_WRITE : PROT_READ;
+
+	if (m->payload_fd[rank] < 0)
+		return 0;
+	if (mmap(at, bytes, access, MAP_SHARED | MAP_FIXED, m->payload_fd[rank], 0) == MAP_FAILED)
+		return fail_to_map(bytes);
+	return keep_from_children(at, bytes);
 }
 
 /* Where everything of a segment lies. */
@@ -109,20 +144,42 @@ static uint64_t directory_bytes(uint32_t places)
 	return round_up(sizeof(struct tn_heap_directory) + places * sizeof(struct tn_heap_place), TN_HEAP_CTL_BYTES);
 }
 
-static int map_all(struct tn_heap_memory *m)
+static int map_controls(struct tn_heap_memory *m)
 {
-	int rc = map_file(m->fd[m->ranks], m->dir_bytes, &m->dir);
+	int rc = 0;
 
 	for (uint32_t r = 0; r < m->ranks && rc == 0; r++)
-		rc = map_file(m->fd[r], m->layout.bytes, &m->base[r]);
+		rc = map_control(m, r);
+	return rc;
+}
+
+static int map_payloads(struct tn_heap_memory *m)
+{
+	int rc = 0;
+
+	for (uint32_t r = 0; r < m->ranks && rc == 0; r++)
+		rc = map_payload(m, r);
 	return rc;
 }
 
 static void start_empty(struct tn_heap_memory *m, uint32_t ranks)
 {
-	*m = (struct tn_heap_memory){.ranks = ranks};
-	for (uint32_t i = 0; i < TN_HEAP_FDS_MAX; i++)
-		m->fd[i] = -1;
+	*m = (struct tn_heap_memory){.ranks = ranks, .dir_fd = -1, .wake_fd = -1};
+	for (uint32_t r = 0; r < TN_HEAP_RANKS_MAX; r++)
+		m->ctl_fd[r] = m->payload_fd[r] = -1;
+}
+
+static int make_files(struct tn_heap_memory *m)
+{
+	int rc = make_file("tenuto-heap-directory", m->dir_bytes, &m->dir_fd);
+
+	for (uint32_t r = 0; r < m->ranks && rc == 0; r++) {
+		rc = make_file("tenuto-heap", m->layout.heap_base, &m->ctl_fd[r]);
+		if (rc == 0)
+			rc = make_file("tenuto-heap-payload", m->layout.heap_limit - m->layout.heap_base, &m->payload_fd[r]);
+	}
+	m->wake_fd = tn_above_streams(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+	return rc == 0 && m->wake_fd < 0 ? tn_fail(-errno, "eventfd: %s", strerror(errno)) : rc;
 }
 
 int tn_heap_memory_make(uint32_t ranks, const struct tn_heap_opts *o, struct tn_heap_memory *out)
@@ -136,16 +193,17 @@ int tn_heap_memory_make(uint32_t ranks, const struct tn_heap_opts *o, struct tn_
 	m.dir_bytes = directory_bytes(m.places);
 	m.order = o->order;
 	m.reclaim_ns = o->reclaim_ns;
+	m.rights = tn_heap_all_rights(ranks);
+	m.need_tokens = o->need_tokens;
 	rc = tn_rng_entropy(&m.id, sizeof(m.id));
 	if (rc == 0)
-		rc = make_file("tenuto-heap-directory", m.dir_bytes, &m.fd[ranks]);
-	for (uint32_t r = 0; r < ranks && rc == 0; r++)
-		rc = make_file("tenuto-heap", m.layout.bytes, &m.fd[r]);
-	m.fd[ranks + 1] = tn_above_streams(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-	if (rc == 0 && m.fd[ranks + 1] < 0)
-		rc = tn_fail(-errno, "eventfd: %s", strerror(errno));
+		rc = make_files(&m);
 	if (rc == 0)
-		rc = map_all(&m);
+		rc = map_directory(&m);
+	if (rc == 0)
+		rc = map_controls(&m);
+	if (rc == 0)
+		rc = map_payloads(&m);
 	if (rc) {
 		tn_heap_memory_drop(&m);
 		return rc;
@@ -154,7 +212,8 @@ int tn_heap_memory_make(uint32_t ranks, const struct tn_heap_opts *o, struct tn_
 		memcpy(m.base[r], &m.layout, sizeof(m.layout));
 	*m.dir = (struct tn_heap_directory){.magic = TN_HEAP_DIRECTORY_MAGIC, .version = TN_HEAP_VERSION, .ranks = ranks,
 					    .page_bytes = o->page_bytes, .slots = m.layout.hdr_count, .order = o->order, .places = m.places,
-					    .bytes = m.dir_bytes, .segment_bytes = m.layout.bytes, .reclaim_ns = o->reclaim_ns, .id = m.id};
+					    .bytes = m.dir_bytes, .segment_bytes = m.layout.bytes, .reclaim_ns = o->reclaim_ns, .id = m.id,
+					    .need_tokens = o->need_tokens};
 	*out = m;
 	return 0;
 }
@@ -183,11 +242,28 @@ static bool has_layout(const unsigned char *base, const struct tn_heap_ctl *layo
 	return memcmp(&c, layout, sizeof(c)) == 0;
 }
 
-/* Copies what the directory and the first control block say, and checks it: sizes of the files, options, the layout that follows from them. */
+/* Whether the payloads have that size, and can be mapped as the rights say. */
+static bool has_payloads(const struct tn_heap_memory *m, const struct tn_heap_ctl *layout)
+{
+	for (uint32_t r = 0; r < m->ranks; r++) {
+		int flags = m->payload_fd[r] < 0 ? 0 : fcntl(m->payload_fd[r], F_GETFL);
+
+		if (m->payload_fd[r] >= 0 && file_bytes(m->payload_fd[r]) != layout->heap_limit - layout->heap_base)
+			return false;
+		if ((m->rights.write >> r & 1) && (flags < 0 || (flags & O_ACCMODE) != O_RDWR))
+			return false;
+	}
+	return true;
+}
+
+/*
+ * Copies what the directory and the first control block say, and checks it: sizes of the files, options, the layout that follows from them. Until then the layout has the
+ * sizes of what is mapped.
+ */
 static bool believe(struct tn_heap_memory *m)
 {
 	struct tn_heap_directory d;
-	struct tn_heap_ctl c;
+	struct tn_heap_ctl c, layout;
 	struct tn_heap_opts o;
 	bool sound;
 
@@ -195,42 +271,71 @@ static bool believe(struct tn_heap_memory *m)
 	memcpy(&c, m->base[0], sizeof(c));
 	o = (struct tn_heap_opts){.heap_bytes = c.heap_limit - c.heap_base, .page_bytes = d.page_bytes, .slots = d.slots, .order = d.order,
 				  .water_hi = c.water_hi, .water_lo = c.water_lo};
-	sound = d.magic == TN_HEAP_DIRECTORY_MAGIC && d.version == TN_HEAP_VERSION && d.ranks == m->ranks && d.bytes == m->dir_bytes &&
-		d.segment_bytes == m->layout.bytes && d.slots && tn_heap_opts_check(&o) == 0 && d.places == places_of(m->ranks, d.slots) &&
-		directory_bytes(d.places) == m->dir_bytes;
+	sound = d.magic == TN_HEAP_DIRECTORY_MAGIC && d.version == TN_HEAP_VERSION && d.ranks == m->ranks && d.bytes == m->dir_bytes && d.slots &&
+		tn_heap_opts_check(&o) == 0 && d.places == places_of(m->ranks, d.slots) && directory_bytes(d.places) == m->dir_bytes;
 	if (!sound)
 		return false;
-	m->layout = lay_out(m->ranks, &o);
+	layout = lay_out(m->ranks, &o);
+	sound = layout.bytes == m->layout.bytes && layout.heap_base == m->layout.heap_base && has_payloads(m, &layout);
+	for (uint32_t r = 0; r < m->ranks; r++)
+		sound &= has_layout(m->base[r], &layout);
+	if (!sound)
+		return false;
+	m->layout = layout;
 	m->places = d.places;
 	m->order = d.order;
 	m->reclaim_ns = d.reclaim_ns;
 	m->id = d.id;
-	for (uint32_t r = 0; r < m->ranks; r++)
-		sound &= has_layout(m->base[r], &m->layout);
-	return sound && m->layout.bytes == d.segment_bytes;
+	m->need_tokens = d.need_tokens;
+	return true;
 }
 
-int tn_heap_memory_map(uint32_t ranks, const int *fds, struct tn_heap_memory *out)
+/* Descriptors in the order in which they were sent. */
+static void take_files(struct tn_heap_memory *m, const int *fds)
+{
+	m->dir_fd = *fds++;
+	m->wake_fd = *fds++;
+	for (uint32_t r = 0; r < m->ranks; r++)
+		m->ctl_fd[r] = *fds++;
+	for (uint32_t r = 0; r < m->ranks; r++)
+		if ((m->rights.read | m->rights.write) >> r & 1)
+			m->payload_fd[r] = *fds++;
+}
+
+/* What is mapped before anything in it is believed: sizes of files, and of addresses. */
+static int map_unread(struct tn_heap_memory *m)
+{
+	uint64_t control = file_bytes(m->ctl_fd[0]), bytes;
+
+	m->dir_bytes = file_bytes(m->dir_fd);
+	for (uint32_t r = 1; r < m->ranks; r++)
+		if (file_bytes(m->ctl_fd[r]) != control)
+			control = 0;
+	if (m->dir_bytes < sizeof(struct tn_heap_directory) || control < TN_HEAP_CTL_BYTES)
+		return tn_fail(-EINVAL, "what the heap's master has sent is not the memory of a heap");
+	if (map_directory(m))
+		return -ENOMEM;
+	bytes = __atomic_load_n(&m->dir->segment_bytes, __ATOMIC_RELAXED);
+	if (bytes <= control || bytes - control > HEAP_BYTES_MAX)
+		return tn_fail(-EINVAL, "the heap's directory tells of segments of %llu bytes", (unsigned long long)bytes);
+	m->layout.heap_base = control;
+	m->layout.bytes = bytes;
+	return map_controls(m);
+}
+
+int tn_heap_memory_map(uint32_t ranks, const struct tn_heap_rights *rights, const int *fds, struct tn_heap_memory *out)
 {
 	struct tn_heap_memory m;
-	uint64_t bytes;
-	int rc = 0;
+	int rc;
 
 	start_empty(&m, ranks);
-	memcpy(m.fd, fds, (ranks + 2) * sizeof(int));
-	m.dir_bytes = file_bytes(m.fd[ranks]);
-	m.layout.bytes = bytes = file_bytes(m.fd[0]);
-	for (uint32_t r = 1; r < ranks; r++)
-		if (file_bytes(m.fd[r]) != bytes)
-			bytes = 0;
-	if (m.dir_bytes < sizeof(struct tn_heap_directory) || bytes < TN_HEAP_CTL_BYTES)
-		rc = tn_fail(-EINVAL, "what the heap's master has sent is not the memory of a heap");
-	if (rc == 0)
-		rc = map_all(&m);
-	if (rc == 0 && !believe(&m)) {
-		m.layout.bytes = bytes; /* as it is mapped */
+	m.rights = *rights;
+	take_files(&m, fds);
+	rc = map_unread(&m);
+	if (rc == 0 && !believe(&m))
 		rc = tn_fail(-EINVAL, "the heap's directory is of another version (this library's is %u), or contradicts itself", TN_HEAP_VERSION);
-	}
+	if (rc == 0)
+		rc = map_payloads(&m);
 	if (rc)
 		tn_heap_memory_drop(&m);
 	else
@@ -238,16 +343,26 @@ int tn_heap_memory_map(uint32_t ranks, const int *fds, struct tn_heap_memory *ou
 	return rc;
 }
 
+static void close_file(int fd)
+{
+	if (fd >= 0)
+		close(fd);
+}
+
 void tn_heap_memory_drop(struct tn_heap_memory *m)
 {
-	for (uint32_t r = 0; r < m->ranks; r++)
+	if (m->ranks == 0)
+		return;
+	for (uint32_t r = 0; r < m->ranks; r++) {
 		if (m->base[r])
 			munmap(m->base[r], m->layout.bytes);
+		close_file(m->ctl_fd[r]);
+		close_file(m->payload_fd[r]);
+	}
 	if (m->dir)
 		munmap(m->dir, m->dir_bytes);
-	for (uint32_t i = 0; m->ranks && i < m->ranks + 2; i++)
-		if (m->fd[i] >= 0)
-			close(m->fd[i]);
+	close_file(m->dir_fd);
+	close_file(m->wake_fd);
 	*m = (struct tn_heap_memory){0};
 }
 

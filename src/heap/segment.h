@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The memory of a symmetric heap: one memfd per rank (heap_layout.h), and the directory, one memfd that tells what all ranks must know. The first master
- * makes them; every process of the heap maps all of them and keeps their descriptors, so that any of them can be the next master.
+ * The memory of a symmetric heap: two memfds per rank (heap_layout.h), and the directory, one memfd that tells what all ranks must know. One of the two has what
+ * lies before the payload, the other one has the payload. They are mapped one behind the other. The first master makes all; every process of the heap maps what it has a right to, and
+ * keeps the descriptors, so that any process that has all rights can be the next master.
  *
  * The directory's words have one writer, the master, but for counters, and for `life`. A rank that joins or leaves changes that by compare-and-swap.
  *
@@ -35,11 +36,17 @@ enum tn_heap_counter {
 	TN_HEAP_COUNTERS,
 };
 
+/* Whose payload a rank may read and write: bits of owners' ranks. */
+struct tn_heap_rights {
+	uint64_t read, write;
+};
+
 /* Who has a rank. */
 struct tn_heap_member {
 	_Alignas(64) uint64_t start; /* of its process, in the kernel's ticks: the number of a dead process may be another's */
 	uint64_t life;	     /* pid << 32 | enum tn_heap_life: tn_heap_life_word */
 	uint64_t counter[TN_HEAP_COUNTERS];
+	struct tn_heap_rights rights;
 };
 
 /* A place of the index. object: 0, never used; TN_HEAP_GONE; else rank << 32 | slot + 1. */
@@ -64,12 +71,13 @@ struct tn_heap_directory {
 	uint64_t id;	 /* random: another heap of the same name has another one */
 	uint32_t master; /* rank */
 	uint32_t turn;	 /* of the index: odd while it is built anew */
+	uint32_t need_tokens;
 	struct tn_heap_member member[TN_HEAP_RANKS_MAX];
 	struct tn_heap_place place[];
 };
 
-/* Descriptors of a heap: of the segments, of the directory, and an eventfd that wakes the master. */
-#define TN_HEAP_FDS_MAX (TN_HEAP_RANKS_MAX + 2)
+/* Descriptors of a heap, as they are sent: of the directory, an eventfd that wakes the master, per rank what lies before the payload, and the payloads that may be mapped. */
+#define TN_HEAP_FDS_MAX (2 * TN_HEAP_RANKS_MAX + 2)
 
 /* What this process maps. */
 struct tn_heap_memory {
@@ -79,16 +87,34 @@ struct tn_heap_memory {
 	uint64_t dir_bytes;
 	uint64_t reclaim_ns;
 	uint64_t id;
+	struct tn_heap_rights rights; /* of this process */
 	uint32_t order;
 	uint32_t places;
 	uint32_t ranks;
-	int fd[TN_HEAP_FDS_MAX];
+	uint32_t need_tokens;
+	int dir_fd, wake_fd;
+	int ctl_fd[TN_HEAP_RANKS_MAX];
+	int payload_fd[TN_HEAP_RANKS_MAX]; /* -1: neither right; else open for reading alone, or for both */
 };
 
 /* Makes all memory of a heap. opts: as checked by tn_heap_opts_check. 0, -ENOMEM. */
 int tn_heap_memory_make(uint32_t ranks, const struct tn_heap_opts *opts, struct tn_heap_memory *out);
-/* Maps what the master has sent: its ranks + 2 descriptors; they are this function's from now on. 0, -EINVAL, -ENOMEM. */
-int tn_heap_memory_map(uint32_t ranks, const int *fds, struct tn_heap_memory *out);
+/* How many descriptors a process of those rights gets. */
+static inline uint32_t tn_heap_fds_of(uint32_t ranks, const struct tn_heap_rights *rights)
+{
+	return 2 + ranks + (uint32_t)__builtin_popcountll(rights->read | rights->write);
+}
+
+/* The rights to all there is. */
+static inline struct tn_heap_rights tn_heap_all_rights(uint32_t ranks)
+{
+	uint64_t all = ranks < 64 ? (UINT64_C(1) << ranks) - 1 : UINT64_MAX;
+
+	return (struct tn_heap_rights){all, all};
+}
+
+/* Maps what the master has sent, tn_heap_fds_of descriptors; they are this function's from now on. Payload that may only be read is mapped so. 0, -EINVAL, -ENOMEM. */
+int tn_heap_memory_map(uint32_t ranks, const struct tn_heap_rights *rights, const int *fds, struct tn_heap_memory *out);
 /* Zeroed memory is ignored. */
 void tn_heap_memory_drop(struct tn_heap_memory *m);
 

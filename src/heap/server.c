@@ -6,6 +6,7 @@
  * the process that has the rank. A new master finds the processes of the ranks in the directory.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -34,6 +35,12 @@ struct caller {
 	uint32_t joining; /* rank + 1 that it has been let in as; 0: none */
 };
 
+/* Who brings the token joins as that rank with these rights. Zeros: there is none. */
+struct tn_heap_grant {
+	struct tn_heap_token token;
+	struct tn_heap_rights rights;
+};
+
 struct tn_heap_server {
 	struct tn_heap *heap;
 	struct tn_heap_master *master;
@@ -43,6 +50,7 @@ struct tn_heap_server {
 	uint64_t accept_ns; /* the thread's: nobody is accepted before */
 	/* The thread's, and under master->lock: */
 	int process[TN_HEAP_RANKS_MAX]; /* pidfd of the rank's process; -1: nobody, or this process */
+	struct tn_heap_grant grant[TN_HEAP_RANKS_MAX];
 	struct caller caller[CALLERS_MAX];
 };
 
@@ -98,21 +106,46 @@ static void check_rank(struct tn_heap_server *s, uint32_t rank)
 	s->process[rank] = -1;
 }
 
-static void begin_life(struct tn_heap_server *s, uint32_t rank, pid_t pid, uint64_t start, enum tn_heap_life life)
+static void begin_life(struct tn_heap_server *s, uint32_t rank, pid_t pid, uint64_t start, const struct tn_heap_rights *rights, enum tn_heap_life life)
 {
 	struct tn_heap_member *member = &s->heap->memory.dir->member[rank];
 
 	member->start = start;
+	member->rights = *rights;
 	__atomic_store_n(&member->life, tn_heap_life_word(pid, life), __ATOMIC_RELEASE);
 }
 
-static int join(struct tn_heap_server *s, const struct tn_heap_ask *ask, struct caller *c)
+void tn_heap_grant(struct tn_heap_server *s, uint32_t rank, const struct tn_heap_rights *rights, const struct tn_heap_token *token)
+{
+	pthread_mutex_lock(&s->master->lock);
+	s->grant[rank] = (struct tn_heap_grant){*token, *rights};
+	pthread_mutex_unlock(&s->master->lock);
+}
+
+/* The rights of a rank that joins. */
+static int find_rights(const struct tn_heap_server *s, const struct tn_heap_ask *ask, struct tn_heap_rights *out)
+{
+	const struct tn_heap_grant *g = &s->grant[ask->rank];
+
+	*out = tn_heap_all_rights(s->heap->ranks);
+	if (!s->heap->memory.need_tokens)
+		return 0;
+	if (!(g->token.word[0] | g->token.word[1]) || g->token.word[0] != ask->token.word[0] || g->token.word[1] != ask->token.word[1])
+		return tn_fail(-EACCES, "heap %s needs a token of its master for rank %u: tn_heap_token_make makes one", s->heap->name, ask->rank);
+	*out = g->rights;
+	return 0;
+}
+
+static int join(struct tn_heap_server *s, const struct tn_heap_ask *ask, struct caller *c, struct tn_heap_rights *rights)
 {
 	uint64_t life;
 	int process, rc;
 
 	if (ask->ranks != s->heap->ranks || ask->rank >= s->heap->ranks)
 		return tn_fail(-EINVAL, "rank %u of %u: heap %s has %u ranks", ask->rank, ask->ranks, s->heap->name, s->heap->ranks);
+	rc = find_rights(s, ask, rights);
+	if (rc)
+		return rc;
 	check_rank(s, ask->rank);
 	life = life_of(s, ask->rank);
 	if (tn_heap_life_of(life) != TN_HEAP_NOBODY)
@@ -121,12 +154,26 @@ static int join(struct tn_heap_server *s, const struct tn_heap_ask *ask, struct 
 	if (rc)
 		return tn_fail(rc, "process %d is not seen: %s; do both processes run in one PID namespace, with /proc?", (int)c->pid, strerror(-rc));
 	s->process[ask->rank] = process;
-	begin_life(s, ask->rank, c->pid, ask->start, TN_HEAP_JOINING);
+	begin_life(s, ask->rank, c->pid, ask->start, rights, TN_HEAP_JOINING);
 	c->joining = ask->rank + 1;
 	return 0;
 }
 
 /* ---- requests --------------------------------------------------------------------------------------------------- */
+
+/* A rank gets plans only for heaps that it may write into. */
+static int check_owners(const struct tn_heap_server *s, const struct tn_heap_ask *ask)
+{
+	uint64_t may = s->heap->memory.dir->member[ask->rank].rights.write;
+
+	for (uint32_t i = 0; i < tn_heap_replicas(ask->want.flags); i++) {
+		uint32_t owner = (ask->want.owner + i) % s->heap->ranks;
+
+		if (ask->want.owner < s->heap->ranks && !(may >> owner & 1))
+			return tn_fail(-EACCES, "rank %u may not write into the heap of rank %u: its token does not say so", ask->rank, owner);
+	}
+	return 0;
+}
 
 static int carry_out(struct tn_heap_server *s, const struct tn_heap_ask *ask, struct tn_heap_told *told)
 {
@@ -134,7 +181,8 @@ static int carry_out(struct tn_heap_server *s, const struct tn_heap_ask *ask, st
 
 	switch (ask->op) {
 	case TN_HEAP_OPEN:
-		return tn_heap_master_open(s->master, &ask->want, &told->plan);
+		rc = check_owners(s, ask);
+		return rc ? rc : tn_heap_master_open(s->master, &ask->want, &told->plan);
 	case TN_HEAP_REMOVE:
 		return tn_heap_master_remove(s->master, &ask->want.name);
 	case TN_HEAP_EVICT:
@@ -162,9 +210,41 @@ void tn_heap_answer(struct tn_heap_server *s, const struct tn_heap_ask *ask, str
 	pthread_mutex_unlock(&s->master->lock);
 }
 
-static void send_told(const struct tn_heap_server *s, int sock, const struct tn_heap_told *told, bool memory)
+/* A descriptor of the file that cannot write; -1 and errno. */
+static int reopen_for_reading(int fd)
 {
-	uint32_t nfds = memory ? s->heap->ranks + 2 : 0;
+	char path[32];
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	return tn_above_streams(open(path, O_RDONLY | O_CLOEXEC));
+}
+
+/* What a process of those rights maps, in the order of segment.h; a bit of *opened is set for those that are to be closed. 0 or -errno. */
+static int gather(const struct tn_heap_memory *m, const struct tn_heap_rights *rights, int fds[TN_HEAP_FDS_MAX], uint64_t *opened)
+{
+	int *fd = fds;
+
+	*opened = 0;
+	*fd++ = m->dir_fd;
+	*fd++ = m->wake_fd;
+	for (uint32_t r = 0; r < m->ranks; r++)
+		*fd++ = m->ctl_fd[r];
+	for (uint32_t r = 0; r < m->ranks; r++) {
+		if (rights->write >> r & 1) {
+			*fd++ = m->payload_fd[r];
+		} else if (rights->read >> r & 1) {
+			*fd = reopen_for_reading(m->payload_fd[r]);
+			if (*fd < 0)
+				return -errno;
+			*opened |= UINT64_C(1) << (fd - fds - 2 - m->ranks);
+			fd++;
+		}
+	}
+	return 0;
+}
+
+static void send_told(int sock, const struct tn_heap_told *told, const int *fds, uint32_t nfds)
+{
 	union {
 		struct cmsghdr head;
 		char bytes[CMSG_SPACE(TN_HEAP_FDS_MAX * sizeof(int))];
@@ -177,9 +257,27 @@ static void send_told(const struct tn_heap_server *s, int sock, const struct tn_
 		m.msg_control = &control;
 		m.msg_controllen = CMSG_SPACE(nfds * sizeof(int));
 		control.head = (struct cmsghdr){CMSG_LEN(nfds * sizeof(int)), SOL_SOCKET, SCM_RIGHTS};
-		memcpy(CMSG_DATA(&control.head), s->heap->memory.fd, nfds * sizeof(int));
+		memcpy(CMSG_DATA(&control.head), fds, nfds * sizeof(int));
 	}
 	sendmsg(sock, &m, MSG_DONTWAIT | MSG_NOSIGNAL); /* who does not read gets nothing */
+}
+
+/* To a process that has been let in. One that cannot be told what it may map hangs up, and has not joined. */
+static void send_memory(struct tn_heap_server *s, int sock, struct tn_heap_told *told)
+{
+	const struct tn_heap_memory *m = &s->heap->memory;
+	int fds[TN_HEAP_FDS_MAX], rc;
+	uint64_t opened;
+
+	rc = gather(m, &told->rights, fds, &opened);
+	if (rc) {
+		tn_fail(rc, "the memory of heap %s: %s", s->heap->name, strerror(-rc));
+		set_status(told, rc);
+	}
+	send_told(sock, told, fds, rc ? 0 : tn_heap_fds_of(m->ranks, &told->rights));
+	for (uint32_t i = 0; i < m->ranks; i++)
+		if (opened >> i & 1)
+			close(fds[2 + m->ranks + i]);
 }
 
 /* A caller speaks for the rank that it has joined as, and about this heap. */
@@ -200,12 +298,15 @@ static void answer_caller(struct tn_heap_server *s, struct caller *c, struct tn_
 	int rc;
 
 	pthread_mutex_lock(&s->master->lock);
-	rc = joins ? join(s, ask, c) : check_caller(s, c, ask);
+	rc = joins ? join(s, ask, c, &told.rights) : check_caller(s, c, ask);
 	if (rc == 0 && !joins)
 		rc = carry_out(s, ask, &told);
 	set_status(&told, rc);
 	pthread_mutex_unlock(&s->master->lock);
-	send_told(s, c->sock, &told, joins && rc == 0);
+	if (joins && rc == 0)
+		send_memory(s, c->sock, &told);
+	else
+		send_told(c->sock, &told, NULL, 0);
 }
 
 /* A process that leaves before it has mapped the memory has not joined. */
@@ -277,7 +378,7 @@ static void fill_polled(const struct tn_heap_server *s, uint64_t now, struct pol
 {
 	p[0] = (struct pollfd){.fd = s->stop, .events = POLLIN};
 	p[1] = (struct pollfd){.fd = now < s->accept_ns ? -1 : s->seat.sock, .events = POLLIN};
-	p[2] = (struct pollfd){.fd = s->heap->memory.fd[s->heap->ranks + 1], .events = POLLIN};
+	p[2] = (struct pollfd){.fd = s->heap->memory.wake_fd, .events = POLLIN};
 	for (uint32_t i = 0; i < CALLERS_MAX; i++)
 		p[CALLER_AT + i] = (struct pollfd){.fd = s->caller[i].sock ? s->caller[i].sock : -1, .events = POLLIN};
 	for (uint32_t r = 0; r < TN_HEAP_RANKS_MAX; r++)
@@ -297,7 +398,7 @@ static void hear_announces(struct tn_heap_server *s)
 {
 	uint64_t n;
 
-	if (read(s->heap->memory.fd[s->heap->ranks + 1], &n, sizeof(n)) < 0)
+	if (read(s->heap->memory.wake_fd, &n, sizeof(n)) < 0)
 		return;
 	pthread_mutex_lock(&s->master->lock);
 	tn_heap_master_hear(s->master);
@@ -392,7 +493,7 @@ static int start(struct tn_heap_server *s)
 		return rc;
 	s->heap->memory.dir->master = s->heap->rank;
 	if (tn_heap_life_of(life_of(s, s->heap->rank)) != TN_HEAP_ALIVE)
-		begin_life(s, s->heap->rank, getpid(), s->heap->start, TN_HEAP_ALIVE);
+		begin_life(s, s->heap->rank, getpid(), s->heap->start, &s->heap->memory.rights, TN_HEAP_ALIVE);
 	for (uint32_t r = 0; r < s->heap->ranks; r++)
 		tn_heap_ctl_of(&s->heap->memory, r)->epoch++;
 	s->stop = tn_above_streams(eventfd(0, EFD_CLOEXEC));

@@ -23,7 +23,7 @@ import hashlib
 import os
 import secrets
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from .. import _core
@@ -96,14 +96,18 @@ def _key(key: str | bytes) -> bytes:
 
 
 class NanoKVCache:
-    """An object cache over a symmetric heap. heap_bytes: payload of each rank; page_bytes: a power of two. The second cache of a process is another heap."""
+    """An object cache over a symmetric heap. heap_bytes: payload of each rank; page_bytes: a power of two. The second cache of a process is another heap.
+
+    need_tokens: ranks other than the master need a token of its, from make_token, and may do what that says.
+    """
 
     _made = 0
 
-    def __init__(self, heap_bytes: int, master_rank: int = 0, page_bytes: int = 256 * 1024) -> None:
+    def __init__(self, heap_bytes: int, master_rank: int = 0, page_bytes: int = 256 * 1024, *, need_tokens: bool = False, token: bytes = bytes(16)) -> None:
         self.rank, self.world_size, name = _ranks()
         self._heap = _core.Heap(f'nano-{name}-{NanoKVCache._made}', self.world_size, self.rank, heap_bytes=heap_bytes, page_bytes=page_bytes,
-                                master_rank=master_rank)
+                                master_rank=master_rank, need_tokens=int(need_tokens), token_low=int.from_bytes(token[:8], 'little'),
+                                token_high=int.from_bytes(token[8:], 'little'))
         NanoKVCache._made += 1
         self.page_bytes = int.from_bytes(self._heap.view(self.rank, CTL_PAGE_BYTES, 4, True), 'little')  # the master's
         self._plans: dict[bytes, WritePlan] = {}
@@ -183,6 +187,11 @@ class NanoKVCache:
     def evict_until_below(self, usage_ratio: float) -> int:
         """Evicts objects of every rank until at most that part (0 to 1) of its heap is in use. Returns how many went."""
         return self._heap.evict(int(usage_ratio * 100))
+
+    def make_token(self, rank: int, *, read: Iterable[int], write: Iterable[int]) -> bytes:
+        """Lets a process join as a rank that reads and writes in the heaps of these ranks alone. The master makes it."""
+        read_bits, write_bits = (sum(1 << owner for owner in set(owners)) for owners in (read, write))
+        return b''.join(word.to_bytes(8, 'little') for word in self._heap.token(rank, read_bits, write_bits))
 
     def take_over(self) -> None:
         """This rank becomes the master in place of one that is dead (calls raise OwnerGone then)."""
