@@ -371,18 +371,24 @@ static void accept_one(struct tn_heap_server *s, uint64_t now)
 
 /* ---- the thread ------------------------------------------------------------------------------------------------- */
 
-/* The polled descriptors: the server's three, the callers', the processes'. */
-enum { CALLER_AT = 3, PROCESS_AT = CALLER_AT + CALLERS_MAX, POLLED = PROCESS_AT + TN_HEAP_RANKS_MAX };
+/* The polled descriptors: the server's three, the ranks' processes, the callers' up to the last one. */
+enum { PROCESS_AT = 3, POLLED = PROCESS_AT + TN_HEAP_RANKS_MAX + CALLERS_MAX };
 
-static void fill_polled(const struct tn_heap_server *s, uint64_t now, struct pollfd p[POLLED])
+/* Returns how many there are. */
+static uint32_t fill_polled(const struct tn_heap_server *s, uint64_t now, struct pollfd p[POLLED])
 {
+	uint32_t at = PROCESS_AT + s->heap->ranks, n = at;
+
 	p[0] = (struct pollfd){.fd = s->stop, .events = POLLIN};
 	p[1] = (struct pollfd){.fd = now < s->accept_ns ? -1 : s->seat.sock, .events = POLLIN};
 	p[2] = (struct pollfd){.fd = s->heap->memory.wake_fd, .events = POLLIN};
-	for (uint32_t i = 0; i < CALLERS_MAX; i++)
-		p[CALLER_AT + i] = (struct pollfd){.fd = s->caller[i].sock ? s->caller[i].sock : -1, .events = POLLIN};
-	for (uint32_t r = 0; r < TN_HEAP_RANKS_MAX; r++)
+	for (uint32_t r = 0; r < s->heap->ranks; r++)
 		p[PROCESS_AT + r] = (struct pollfd){.fd = s->process[r], .events = POLLIN};
+	for (uint32_t i = 0; i < CALLERS_MAX; i++) {
+		p[at + i] = (struct pollfd){.fd = s->caller[i].sock ? s->caller[i].sock : -1, .events = POLLIN};
+		n = s->caller[i].sock ? at + i + 1 : n;
+	}
+	return n;
 }
 
 static void tend(struct tn_heap_server *s, uint64_t now)
@@ -430,17 +436,17 @@ static void *serve(void *arg)
 	pthread_setname_np(pthread_self(), "tenuto-heap");
 	for (;;) {
 		uint64_t now = tn_now_ns(&tn_clock_system), wake = s->accept_ns > now && s->accept_ns < due ? s->accept_ns : due;
+		uint32_t at = PROCESS_AT + s->heap->ranks, n = fill_polled(s, now, p);
 		bool died = false;
 
-		fill_polled(s, now, p);
-		if (poll(p, POLLED, wake > now ? (int)((wake - now) / 1000000u + 1) : 0) < 0)
+		if (poll(p, n, wake > now ? (int)((wake - now) / 1000000u + 1) : 0) < 0)
 			continue;
 		if (p[0].revents)
 			return NULL;
-		for (uint32_t i = 0; i < CALLERS_MAX; i++)
-			if (p[CALLER_AT + i].revents)
+		for (uint32_t i = 0; at + i < n; i++)
+			if (p[at + i].revents)
 				take_request(s, &s->caller[i]);
-		for (uint32_t r = 0; r < TN_HEAP_RANKS_MAX; r++)
+		for (uint32_t r = 0; r < s->heap->ranks; r++)
 			died |= p[PROCESS_AT + r].revents != 0;
 		if (p[1].revents)
 			accept_one(s, now);
