@@ -63,9 +63,9 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from tenuto.heap import kernels as k
 TYPES = {'values': '*fp32', 'source': '*i64', 'into': '*i64', 'name': '*i64', 'heap_bases': '*i64', 'result': '*i32', 'invalid': '*i32', 'rank': 'i32',
-         'dst_rank': 'i32', 'owner': 'i32', 'size_class': 'i32', 'n_pages': 'i32'}
-for kernel in (k.write_kernel, k.copy_kernel, k.commit_kernel, k.read_kernel, k.put_kernel):
-    constants = {n: {'TYPE': triton.language.bfloat16, 'BLOCK': 1024}[n] for n in kernel.arg_names if n.isupper()}
+         'query': '*bf16', 'out': '*fp32', 'weight': '*fp32', 'scale': 'fp32', 'dst_rank': 'i32', 'owner': 'i32', 'size_class': 'i32', 'n_pages': 'i32'}
+for kernel in (k.write_kernel, k.copy_kernel, k.commit_kernel, k.read_kernel, k.attend_kernel, k.put_kernel):
+    constants = {n: {'TYPE': triton.language.bfloat16, 'BLOCK': 1024, 'GROUP': 4, 'WIDTH': 64, 'ROWS': 32}[n] for n in kernel.arg_names if n.isupper()}
     signature = {n: 'constexpr' if n in constants else TYPES.get(n, 'i64') for n in kernel.arg_names}
     done = triton.compile(ASTSource(kernel, signature, constants), target=GPUTarget('cuda', 90, 32))
     print('KERNEL', kernel.fn.__name__)
@@ -150,6 +150,23 @@ class Kernels(unittest.TestCase):
         self.addCleanup(child.kill)
         self.assertTrue(torch.equal(self.wait_for(lambda: cache.get('doubled')).view(torch.int64), torch.arange(0, 1200, 2)))
         self.assertEqual(child.wait(200), 0)
+
+    def test_attention_to_an_object_in_place_is_that_to_its_copy(self):
+        cache = self.cache(1)
+        generator = torch.Generator().manual_seed(case.SEED)
+        for length, kind in ((1, torch.float32), (32, torch.float32), (77, torch.bfloat16)):
+            kv = torch.randn(2, 3, length, 16, generator=generator).to(kind)
+            cache.put(f'kv {length}', kv)
+            query = torch.randn(3, 2, 16, generator=generator)
+            with cache.hold(f'kv {length}'):
+                meta = cache.get_location(f'kv {length}')
+                got, weight = self.kernels.attend(cache, meta, query, keys=0, values=kv.nbytes // 2, length=length, scale=.25, dtype=kind)
+            scores = query @ kv[0].float().mT * .25
+            torch.testing.assert_close(got, scores.softmax(-1) @ kv[1].float(), rtol=1e-5, atol=1e-5)
+            torch.testing.assert_close(weight, scores.logsumexp(-1), rtol=1e-5, atol=1e-5)
+        self.assertRaisesRegex(ValueError, 'the object has', self.kernels.attend, cache, meta, query, keys=0, values=kv.nbytes // 2 + 2, length=77, scale=1, dtype=kind)
+        self.assertRaisesRegex(ValueError, 'powers of two', self.kernels.attend, cache, meta, query[:, :, :15], keys=0, values=0, length=1, scale=1)
+        self.assertEqual(cache.stats()['bytes_rx'], 0)
 
     def test_what_is_wrong_is_refused(self):
         cache = self.cache(1)

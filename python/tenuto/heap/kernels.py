@@ -13,6 +13,7 @@ Kernels, and functions of the same names without `_kernel` that start them:
     copy    memory into the pages of a plan, of each replica, past the first-level cache (.cg)
     commit  READY: one 64-bit compare-and-swap of {state, epoch} per replica, release, system scope
     read    an object of any rank into a tensor
+    attend  attention of a token to keys and values where they lie in an object of any rank
     put     an object without the master: claims an extent, writes header and pages, commits, announces
 
 The memory of the heaps must be accessible for the kernel: on the CPU under Triton's interpreter (TRITON_INTERPRET=1), on a GPU if it reads host memory, or if the
@@ -32,8 +33,8 @@ import triton.language as tl
 from .. import _core
 from . import CTL_PAGE_BYTES, NanoKVCache, ObjMeta, WritePlan, _key
 
-# Elements of one program: the interpreter is slow per program.
-BLOCK = 1 << 16 if os.environ.get('TRITON_INTERPRET') == '1' else 1024
+# Elements of one program, and tokens of a step of attention: the interpreter is slow per program, and per step.
+BLOCK, ROWS = (1 << 16, 64) if os.environ.get('TRITON_INTERPRET') == '1' else (1024, 16)
 
 # heap_layout.h: states, and offsets of the words that a kernel uses.
 WRITING, READY, DEAD = tl.constexpr(1), tl.constexpr(2), tl.constexpr(3)
@@ -208,6 +209,35 @@ def read_kernel(into, count, header_off, payload_off, epoch, rank, owner, heap_b
 
 
 @triton.jit
+def attend_kernel(query, key_off, value_off, length, scale, rank, owner, heap_bases, out, weight, GROUP: tl.constexpr, WIDTH: tl.constexpr,
+                  TYPE: tl.constexpr, ROWS: tl.constexpr):
+    """One head of keys per program: its GROUP queries. Keys and values are heads x length x WIDTH. weight: logarithm of the sum of the exponentials."""
+    head = tl.cast(tl.program_id(0), tl.int64)
+    member, column = tl.arange(0, GROUP), tl.arange(0, WIDTH)
+    place = (head * GROUP + member[:, None]) * WIDTH + column[None, :]
+    q = tl.load(query + place).to(tl.float32) * scale
+    base = tl.load(heap_bases + rank)
+    keys = tl.cast(base + key_off, tl.pointer_type(TYPE)) + head * length * WIDTH
+    values = tl.cast(base + value_off, tl.pointer_type(TYPE)) + head * length * WIDTH
+    most = tl.full((GROUP,), float('-inf'), tl.float32)
+    total = tl.zeros((GROUP,), tl.float32)
+    sums = tl.zeros((GROUP, WIDTH), tl.float32)
+    for first in range(0, length, ROWS):
+        row = first + tl.arange(0, ROWS)
+        at, there = row[:, None] * WIDTH + column[None, :], (row < length)[:, None]
+        k = load(keys + at, rank, owner, heap_bases, there).to(tl.float32)
+        v = load(values + at, rank, owner, heap_bases, there).to(tl.float32)
+        score = tl.where((row < length)[None, :], tl.sum(q[:, None, :] * k[None, :, :], 2), float('-inf'))
+        new = tl.maximum(most, tl.max(score, 1))
+        part, kept = tl.exp(score - new[:, None]), tl.exp(most - new)
+        total = total * kept + tl.sum(part, 1)
+        sums = sums * kept[:, None] + tl.sum(part[:, :, None] * tl.where(there, v, 0.0)[None, :, :], 1)
+        most = new
+    tl.store(out + place, sums / total[:, None])
+    tl.store(weight + head * GROUP + member, most + tl.log(total))
+
+
+@triton.jit
 def put_kernel(source, count, name, nbytes, now, size_class, n_pages, rank, dst_rank, heap_bases, result, BLOCK: tl.constexpr):
     """One program. name: hash and digest of the key. result: NO_EXTENT, 1, or LOST (written, but the plan had ended)."""
     slot, claimed = claim(size_class, rank, dst_rank, heap_bases)
@@ -316,6 +346,28 @@ def read(cache: NanoKVCache, key: str | bytes, into: torch.Tensor) -> int:
     finally:
         cache._heap.release(meta)
     return meta.bytes_total
+
+
+def attend(cache: NanoKVCache, meta: ObjMeta, query: torch.Tensor, *, keys: int, values: int, length: int, scale: float,
+           dtype: torch.dtype | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+    """Attention of one token to keys and values where they lie in an object, which the caller holds. Nothing is copied.
+
+    query: heads x group x width, float32 or less, group and width powers of two. keys, values: byte offsets in the object of contiguous heads x length x width, of
+    dtype (default: the query's). Returns heads x group x width in float32, and heads x group: logarithms of the sums of exponentials, by which two such results over
+    different tokens are joined.
+    """
+    kind = query.dtype if dtype is None else dtype
+    heads, group, width = query.shape
+    nbytes = heads * length * width * kind.itemsize
+    if kind not in _TYPES or (group & group - 1) or (width & width - 1) or not query.is_contiguous() or length < 1:
+        raise ValueError(f'{kind}, query of shape {tuple(query.shape)}, {length} tokens: a contiguous query, group and width powers of two, at least a token')
+    if min(keys, values) < 0 or max(keys, values) + nbytes > meta.bytes_total:
+        raise ValueError(f'{nbytes} bytes at offsets {keys} and {values}: the object has {meta.bytes_total} bytes')
+    out = torch.empty(query.shape, dtype=torch.float32, device=query.device)
+    weight = torch.empty(heads, group, dtype=torch.float32, device=query.device)
+    attend_kernel[(heads,)](query, meta.payload_off + keys, meta.payload_off + values, length, scale, cache.rank, meta.owner_rank,
+                            cache.heap_bases_tensor.to(query.device), out, weight, GROUP=group, WIDTH=width, TYPE=_TYPES[kind], ROWS=ROWS)
+    return out, weight
 
 
 def put(cache: NanoKVCache, key: str | bytes, tensor: torch.Tensor, *, preferred_segment: int | None = None) -> bool:
