@@ -4,29 +4,41 @@ import importlib.util
 import json
 import os
 import signal
-import subprocess
-import sys
 import tempfile
+import traceback
 import unittest
+from unittest import mock
 
 import case
 
 setUpModule = case.own_heap_directory
 MISSING = [m for m in ('torch', 'transformers', 'triton') if importlib.util.find_spec(m) is None]
-SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'heap_llama.py')
 
 
 @unittest.skipIf(MISSING, f'{" and ".join(MISSING)} missing: pip install torch transformers triton')
 class Llama(unittest.TestCase):
+    """The ranks are forked from this process, which has imported torch and transformers: importing them takes longer than all the rest."""
+
     def setUp(self):
+        import heap_llama
+        self.llama = heap_llama
         directory = tempfile.TemporaryDirectory()
         self.addCleanup(directory.cleanup)
         self.out = os.path.join(directory.name, 'tokens')
 
-    def start(self, *args, **env):
-        child = subprocess.Popen([sys.executable, *args], env={**os.environ, 'TRITON_INTERPRET': '1', **env}, start_new_session=True)
-        self.addCleanup(lambda: child.poll() is None and os.killpg(child.pid, signal.SIGKILL))
-        return child
+    def fork(self, *args, **env):
+        """A rank; its number."""
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os.environ.update(env)
+                signal.alarm(200)
+                self.llama.main(*args)
+                os._exit(0)
+            except BaseException:
+                traceback.print_exc()
+            os._exit(1)
+        return pid
 
     def decoded(self, *ranks):
         """By prompt: tokens, and how many the decoder fed."""
@@ -37,11 +49,13 @@ class Llama(unittest.TestCase):
         return found
 
     def test_decoders_say_what_one_process_says_without_computing_a_prompt(self):
-        import heap_llama as llama
-        run = self.start('-m', 'torch.distributed.run', '--standalone', '--nproc-per-node=4', SCRIPT, self.out, OMP_NUM_THREADS='1')
-        model = llama.model()
+        from torch.distributed.launcher.api import LaunchConfig, elastic_launch  # what torchrun runs
+        llama, model = self.llama, self.llama.model()
         expected = {i: (llama.plain(model, i), llama.NEW - 1) for i in range(llama.PROMPTS + 1)}
-        self.assertEqual(run.wait(240), 0)
+        config = LaunchConfig(min_nodes=1, max_nodes=1, nproc_per_node=4, run_id='heap', rdzv_backend='c10d', rdzv_endpoint='localhost:0', max_restarts=0,
+                              monitor_interval=.05, start_method='fork')
+        with mock.patch.dict(os.environ, OMP_NUM_THREADS='1'):
+            elastic_launch(config, llama.main)(self.out)
         found = self.decoded(0, 1)
         canary = found.pop(llama.CANARY)
         self.assertNotEqual(canary, expected.pop(llama.CANARY))  # what lies in the heap is what is used
@@ -49,13 +63,14 @@ class Llama(unittest.TestCase):
         self.assertGreater(len({tuple(tokens) for tokens, _ in found.values()}), 10)  # the prompts matter
 
     def test_a_decoder_computes_for_itself_if_the_producer_dies_while_it_writes(self):
-        import heap_llama as llama
+        llama = self.llama
         env = {'WORLD_SIZE': '2', 'MASTER_PORT': str(os.getpid()), 'TORCHELASTIC_RUN_ID': 'dies'}
-        producer, decoder = (self.start(SCRIPT, self.out, '1', RANK=rank, **env) for rank in '10')
-        self.assertEqual(producer.wait(200), -signal.SIGKILL)
-        self.assertEqual(decoder.wait(200), 0)
+        producer, decoder = (self.fork(self.out, 1, RANK=rank, **env) for rank in '10')
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(producer, 0)[1]), -signal.SIGKILL)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(decoder, 0)[1]), 0)
         self.assertEqual(self.decoded(0), {0: (llama.plain(llama.model(), 0), llama.prompt(0).shape[1] + llama.NEW - 1)})
 
 
 if __name__ == '__main__':
+    os.environ['TRITON_INTERPRET'] = '1'  # before triton is imported
     case.main(__name__)
