@@ -79,7 +79,7 @@ if [ -n "$installing" ]; then
 	fi
 fi
 
-for name in cache arrays torch ends futures options parts plugins heap heap_kernels heap_llama hf hf_gpu hf_models plot slack profile xfer_layout nixl_metadata gpu_check; do
+for name in cache arrays torch ends futures options parts plugins heap heap_kernels heap_llama heap_remote hf hf_gpu hf_models plot slack profile xfer_layout nixl_metadata gpu_check; do
 	rc=0
 	out=$(cd "$root/python/tests" && env -u PYTHONPATH PYTHONDONTWRITEBYTECODE=1 timeout 300 "$env/bin/python" "test_$name.py") || rc=$?
 	printf '%s\n' "$out" | grep -v '^ok [0-9]* - [^#]*$' || true

@@ -201,6 +201,11 @@ class NanoKVCache:
         """This process's address of an offset in the heap of a rank."""
         return self._heap.address(rank, offset)
 
+    def payload_of(self, rank: int) -> tuple[int, int]:
+        """This process's address of the payload of a rank's heap, and its bytes."""
+        begin, end = (int.from_bytes(self._heap.view(rank, offset, 8, True), 'little') for offset in (0, 8))  # heap_layout.h: heap_base, heap_limit
+        return self._heap.address(rank, begin), end - begin
+
     @property
     def heap_bases(self) -> list[int]:
         """This process's address of each rank's heap."""

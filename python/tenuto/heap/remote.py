@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Objects from other machines: a producer that does not map the heap writes into it one-sidedly, by a transfer agent (docs/heap.md).
+
+    owner = Owner(cache, agent)                  # a rank of the heap; the agent is for this alone
+    while running:
+        owner.serve(timeout=1.0)
+
+    producer = Producer(agent, 'decode-0')       # elsewhere; both agents have loaded the other one's metadata
+    producer.put('prompt-17', kv)
+
+The producer asks for a plan by a notification, writes the bytes into the plan's pages, and says so by the notification that follows the bytes. The owner commits, with
+the checksum of what has arrived, and confirms. The plan is the owner's: it ends when the producer gives it up or its connection is lost, not by time. While a
+producer that is only slow may write still, its pages are nobody else's.
+"""
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import struct
+import time
+from typing import Any
+
+from .. import _core, xfer
+from . import NanoKVCache, _key
+
+_OPEN, _WRITTEN, _GIVE_UP = b'O', b'W', b'G'  # to the owner: '<cQ', of _OPEN '<cQQiI' and the key
+_ANSWER = struct.Struct('<QiQ')  # number, errno, address; then text
+_HEAD, _WANT = struct.Struct('<cQ'), struct.Struct('<QiI')
+
+
+class Owner:
+    """Serves producers. One thread at a time. All notifications of the agent are its own."""
+
+    def __init__(self, cache: NanoKVCache, agent: xfer.Agent) -> None:
+        self._cache, self._agent = cache, agent
+        self._plans: dict[tuple[str, int], bytes] = {}
+        self._sections = [(*cache.payload_of(rank), 0, '') for rank in range(cache.world_size)]
+        agent.register(self._sections, xfer.DRAM)
+
+    def serve(self, timeout: float | None = None) -> int:
+        """Answers what has arrived; waits for it, up to timeout seconds (None: without end). Returns how many requests there were."""
+        seen = self._agent.event()
+        notes = self._agent.notifications()
+        if not notes:
+            self._end_lost()
+            self._agent.event_wait(seen, timeout)
+            notes = self._agent.notifications()
+        for peer, note in notes:
+            self._take(peer, note)
+        return len(notes)
+
+    def _take(self, peer: str, note: bytes) -> None:
+        address = code = number = 0
+        text = ''
+        try:
+            kind, number = _HEAD.unpack_from(note)
+            if kind == _OPEN:
+                address = self._open(peer, number, note[_HEAD.size:])
+            elif kind == _WRITTEN:
+                self._cache.commit(self._plan_of(peer, number))
+            elif kind == _GIVE_UP:
+                self._cache.abandon(self._plan_of(peer, number))
+                return
+            else:
+                code, text = errno.EINVAL, f'a notification that begins with {kind!r} is none of a producer'
+        except struct.error:
+            return  # of somebody who is no producer
+        except _core.Error as error:
+            code, text = error.errno or errno.EIO, str(error)
+        try:
+            self._agent.notify(peer, _ANSWER.pack(number, code, address) + text.encode())
+        except _core.Error:
+            pass  # it is gone, and with it its plans, at the next call
+
+    def _open(self, peer: str, number: int, want: bytes) -> int:
+        nbytes, owner, flags = _WANT.unpack_from(want)
+        key = want[_WANT.size:]
+        plan = self._cache.open_for_write(key, nbytes, preferred_segment=None if owner < 0 else owner, flags=flags)
+        self._plans[peer, number] = key
+        return self._cache.device_ptr(plan.dst_rank, plan.payload_base)
+
+    def _plan_of(self, peer: str, number: int) -> bytes:
+        key = self._plans.pop((peer, number), None)
+        if key is None:
+            raise _core.InvalidValue(errno.EINVAL, f'{peer} has no plan {number}')
+        return key
+
+    def _end_lost(self) -> None:
+        for peer, number in list(self._plans):
+            found = self._agent.peer(peer)
+            if found is None or found.state == 'lost':
+                self._give_up(self._plans.pop((peer, number)))
+
+    def _give_up(self, key: bytes) -> None:
+        try:
+            self._cache.abandon(key)
+        except _core.Error:
+            pass  # it took longer than the heap's reclaim time: the master has ended it
+
+    def close(self) -> None:
+        """Ends all plans. No producer may be writing any more: the agent refuses with Busy else."""
+        self._agent.deregister(self._sections, xfer.DRAM)
+        while self._plans:
+            self._give_up(self._plans.popitem()[1])
+
+
+class Producer:
+    """Puts objects into the heap of an Owner. One thread at a time. All notifications of the agent are its own."""
+
+    def __init__(self, agent: xfer.Agent, owner: str) -> None:
+        self._agent, self._owner = agent, owner
+        self._numbers = itertools.count(int.from_bytes(os.urandom(4), 'little') << 20)  # an answer to a producer before this one is no answer to it
+
+    def put(self, key: str | bytes, tensor: Any, *, preferred_segment: int | None = None, flags: int = 0, timeout: float = 10.0) -> None:
+        """Stores a contiguous array. Others find the object when this returns. Arguments as of NanoKVCache.put; timeout in seconds, for all of it."""
+        number, deadline = next(self._numbers), time.monotonic() + timeout
+        address, nbytes = xfer.sections_of(tensor)[0][:2]
+        owner = -1 if preferred_segment is None else preferred_segment
+        self._agent.notify(self._owner, _HEAD.pack(_OPEN, number) + _WANT.pack(nbytes, owner, flags) + _key(key))
+        there = self._answer(number, deadline)
+        self._agent.register(tensor)
+        try:
+            self._write([(address, nbytes, 0)], [(there, nbytes, 0)], _HEAD.pack(_WRITTEN, number), deadline)
+        except BaseException:
+            self._agent.notify(self._owner, _HEAD.pack(_GIVE_UP, number))
+            raise
+        finally:
+            self._agent.deregister(tensor)
+        self._answer(number, deadline)
+
+    def _write(self, here: list[tuple[int, int, int]], there: list[tuple[int, int, int]], note: bytes, deadline: float) -> None:
+        local, remote = self._agent.list(here), self._agent.list(there, peer=self._owner)
+        request = self._agent.write(local, remote)
+        try:
+            request.post(timeout=max(.001, deadline - time.monotonic()), notification=note)
+            request.wait()
+        finally:
+            request.release()
+            local.release()
+            remote.release()
+
+    def _answer(self, number: int, deadline: float) -> int:
+        while True:
+            seen = self._agent.event()
+            for _, note in self._agent.notifications():
+                answered, code, address = _ANSWER.unpack_from(note)
+                if answered == number and code:
+                    raise _core.Error(code, f'{self._owner}: {note[_ANSWER.size:].decode()}')
+                if answered == number:
+                    return address
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise _core.Timeout(errno.ETIMEDOUT, f'{self._owner} has not answered')
+            self._agent.event_wait(seen, min(left, 1.0))

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tenuto.heap.remote: a process without the heap writes into it by a transfer agent."""
+import errno
+import os
+import signal
+import subprocess
+import sys
+import threading
+import unittest
+from unittest import mock
+
+import case
+
+import tenuto
+from tenuto import heap, xfer
+from tenuto.heap import remote
+
+setUpModule = case.own_heap_directory
+
+PRODUCER = '''
+import errno, os, signal, sys
+import tenuto
+from tenuto import xfer
+from tenuto.heap import remote, replicas
+agent = xfer.Agent('producer', backends={backends})
+print(agent.metadata().hex(), flush=True)
+agent.load(bytes.fromhex(sys.stdin.readline()))
+producer = remote.Producer(agent, 'owner')
+def refused(code, *args, **more):
+    try:
+        producer.put(*args, **more)
+    except tenuto.Error as error:
+        assert error.errno == code, error
+        return True
+kv = bytearray(bytes(range(256)) * 400)
+producer.put('a', kv)
+producer.put(b'twice', kv[:5000], preferred_segment=1, flags=replicas(2))
+assert refused(errno.EEXIST, 'a', kv)
+assert refused(errno.EINVAL, 'b', kv, preferred_segment=7)
+assert refused(errno.EFBIG, 'b', bytearray(1 << 20))
+print('done', flush=True)
+sys.stdin.readline()
+producer._write = lambda *args: os.kill(os.getpid(), signal.SIGKILL)     # with a plan, and perhaps half of the bytes
+producer.put('half', kv)
+'''
+
+
+class Remote(unittest.TestCase):
+    def run_with(self, backends):
+        env = {'RANK': '0', 'WORLD_SIZE': '2', 'MASTER_PORT': str(os.getpid()), 'TORCHELASTIC_RUN_ID': self.id()}
+        with mock.patch.dict(os.environ, env):
+            cache = heap.NanoKVCache(1 << 19, page_bytes=4096)
+        self.addCleanup(cache.close)
+        agent = xfer.Agent('owner', backends=backends)
+        self.addCleanup(agent.close)
+        owner, stop = remote.Owner(cache, agent), threading.Event()
+        self.addCleanup(owner.close)
+        child = subprocess.Popen([sys.executable, '-P', '-c', PRODUCER.format(backends=backends)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.addCleanup(lambda: (child.kill(), child.wait(), child.stdin.close(), child.stdout.close()))
+        agent.load(bytes.fromhex(child.stdout.readline()))
+        print(agent.metadata().hex(), file=child.stdin, flush=True)
+        server = threading.Thread(target=lambda: [owner.serve(.05) for _ in iter(stop.is_set, True)])
+        server.start()
+        self.addCleanup(server.join)
+        self.addCleanup(stop.set)
+        return cache, child, owner
+
+    def check(self, backends):
+        cache, child, owner = self.run_with(backends)
+        self.assertEqual(child.stdout.readline(), 'done\n')
+        self.assertEqual(bytes(cache.get('a')), bytes(range(256)) * 400)
+        self.assertEqual(bytes(cache.get('twice')), (bytes(range(256)) * 400)[:5000])
+        self.assertEqual(sum(cache.stats(rank)['ready_count'] for rank in (0, 1)), 3)
+        self.assertEqual(cache.stats()['unverified_reads'], 0)
+        used = sum(cache.stats(rank)['heap_used'] for rank in (0, 1))
+        print(file=child.stdin, flush=True)
+        self.assertEqual(child.wait(60), -signal.SIGKILL)
+        for _ in range(1000):
+            if not owner._plans and sum(cache.stats(rank)['heap_used'] for rank in (0, 1)) == used:
+                break
+            threading.Event().wait(.02)
+        self.assertEqual((owner._plans, sum(cache.stats(rank)['heap_used'] for rank in (0, 1))), ({}, used))
+        self.assertRaises(tenuto.NotFound, cache.get, 'half')
+
+    def test_a_producer_without_the_heap_writes_into_it(self):
+        self.check(None)
+
+    def test_the_same_by_ucx(self):
+        try:
+            xfer.Agent('probe', backends=['ucx'], listen='none').close()
+        except tenuto.Error as error:
+            self.skipTest(str(error))
+        self.check(['ucx'])
+
+    def test_an_owner_that_does_not_answer_is_told_of_as_such(self):
+        with xfer.Agent('alone') as agent, xfer.Agent('silent') as silent:
+            agent.load(silent.metadata())
+            with self.assertRaises(tenuto.Error) as caught:
+                remote.Producer(agent, 'silent').put('a', bytearray(8), timeout=.2)
+            self.assertEqual(caught.exception.errno, errno.ETIMEDOUT)
+
+
+if __name__ == '__main__':
+    case.main(__name__)
