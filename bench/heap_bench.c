@@ -3,10 +3,10 @@
  * `tenuto bench heap`: what it costs to hand an object to another process through the symmetric heap.
  *
  * This process is the master and owns the memory; a child is the producer and the reader. Per size, alternately: a plan of the master (opened and given up), one without it, a put, the same bytes by
- * memcpy into memory of the heap, their checksum (a commit), a get, a lease (hold and release), and the same bytes through a socket. Beside it: a message to another
- * process and back.
+ * memcpy into memory of the heap, their checksum (a commit), a get, a lease (hold and release), the same bytes through a socket and through NIXL. Beside it: a message to
+ * another process and back. And a producer that computes what it stores: into memory of its own and then put (staged), or straight into the heap (in place).
  */
-#include "bench.h"
+#include "heap_bench.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -15,25 +15,23 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <tenuto/heap.h>
-
 #define ROUNDS_MAX 10000u
 #define SIZES 5u
 #define PING_BYTES 64u
 
-enum figure { PING, PLAN, ALLOC, PUT, COPY, SUM, GET, LEASE, SOCKET, FIGURES };
+enum figure { PING, PLAN, ALLOC, PUT, COPY, SUM, GET, LEASE, STAGED, IN_PLACE, SOCKET, NIXL, FIGURES };
 
-static const char *const names[FIGURES] = {"ping_us", "plan_us", "alloc_us", "put_us", "memcpy_us", "commit_us", "get_us", "lease_us", "socket_us"};
+static const char *const names[FIGURES] = {"ping_us", "plan_us", "alloc_us", "put_us", "memcpy_us", "commit_us", "get_us", "lease_us", "staged_us", "in_place_us",
+					   "socket_us", "nixl_us"};
 static const uint64_t sizes[SIZES] = {512u << 10, 1u << 20, 2u << 20, 4u << 20, 8u << 20};
-
-struct heap_args {
-	uint64_t rounds, page;
-	bool json;
-};
 
 static const struct cli_opt options[] = {
 	{"rounds", "N", "200", "per size", CLI_COUNT, offsetof(struct heap_args, rounds), 10, ROUNDS_MAX},
 	{"page", "SIZE", "256KiB", "page of the heap, a power of two", CLI_SIZE, offsetof(struct heap_args, page), 64u << 10, 8u << 20},
+	{"producers", "N", "1", "above 1, with --owners: GB/s of 1, 2, 4 ... N producers at once", CLI_COUNT, offsetof(struct heap_args, producers), 1, 32},
+	{"owners", "N", "1", "into the heaps of 1, 2, 4 ... N owners", CLI_COUNT, offsetof(struct heap_args, owners), 1, 32},
+	{"vs", "NAME", NULL, "nixl: its UCX over shared memory, alternately", CLI_STRING, offsetof(struct heap_args, versus), 0, 0},
+	{"python", "PATH", "python3", "--vs nixl: a Python that has nixl", CLI_STRING, offsetof(struct heap_args, python), 0, 0},
 	{"json", NULL, NULL, "print JSON", CLI_FLAG, offsetof(struct heap_args, json), 0, 0},
 	{0},
 };
@@ -41,7 +39,7 @@ static const struct cli_opt options[] = {
 static const struct cli_verb verb = {
 	.name = "bench heap",
 	.about = "Hands objects of 512 KiB to 8 MiB to another process through the symmetric heap: plan, plan without the master (alloc), put, get and lease, beside memcpy, the checksum, a "
-		 "socket, and a message to another process and back. Median and 99th percentile of the time for each.",
+		 "socket, NIXL, and a message to another process and back. Median and 99th percentile of the time for each, and GB/s.",
 	.opts = options,
 };
 
@@ -54,12 +52,15 @@ struct heap_result {
 	int rc;
 	char why[256];
 	double p50[SIZES][FIGURES], p99[SIZES][FIGURES]; /* us */
+	double alone[SIZES]; /* part of the plans without the master that needed none: alloc is of these */
 };
 
 /* The producer's side. */
 struct side {
 	struct tn_heap *heap;
 	unsigned char *src, *dst;
+	uint64_t alone; /* values in us[ALLOC] */
+	struct heap_nixl nixl;
 	int sock; /* to a process that reads so many bytes and answers with one */
 	uint64_t key;
 	double *us[FIGURES]; /* by round */
@@ -152,6 +153,47 @@ static int copy_into(struct side *s, const struct tn_heap_plan *plan)
 	return 0;
 }
 
+/* What a producer computes: as much as an addition per word. */
+static int compute(unsigned char *to, const unsigned char *from, uint64_t bytes)
+{
+	for (uint64_t i = 0; i < bytes; i += sizeof(uint64_t)) {
+		uint64_t word;
+
+		memcpy(&word, from + i, sizeof(word));
+		word += i;
+		memcpy(to + i, &word, sizeof(word));
+	}
+	return 0;
+}
+
+static int write_staged(struct side *s, const uint64_t *key, uint64_t bytes)
+{
+	compute(s->dst, s->src, bytes);
+	return tn_heap_put(s->heap, key, sizeof(*key), s->dst, bytes, 0, 0);
+}
+
+static int write_in_place(struct side *s, const uint64_t *key, uint64_t bytes)
+{
+	struct tn_heap_plan plan;
+	int rc = tn_heap_open_for_write(s->heap, key, sizeof(*key), bytes, 0, 0, &plan);
+
+	if (rc)
+		return rc;
+	compute(tn_heap_ptr(s->heap, plan.dst_rank, plan.payload_base), s->src, bytes);
+	return tn_heap_commit(s->heap, &plan);
+}
+
+/* A plan that the master was asked for is no figure. */
+static int reserve(struct side *s, const uint64_t *key, uint64_t bytes, struct tn_heap_plan *plan)
+{
+	uint64_t start = cli_now_ns();
+	int rc = tn_heap_reserve(s->heap, key, sizeof(*key), bytes, 0, 0, plan);
+
+	if (rc == 0 && plan->announces)
+		s->us[ALLOC][s->alone++] = us_since(start);
+	return rc;
+}
+
 static int lease(struct side *s, const uint64_t *key)
 {
 	struct tn_heap_meta meta;
@@ -162,7 +204,7 @@ static int lease(struct side *s, const uint64_t *key)
 
 static int run_round(struct side *s, uint64_t bytes, uint64_t round)
 {
-	uint64_t put = ++s->key, planned = ++s->key, given_up = ++s->key, alone = ++s->key, got;
+	uint64_t put = ++s->key, planned = ++s->key, given_up = ++s->key, alone = ++s->key, staged = ++s->key, in_place = ++s->key, got;
 	struct tn_heap_plan plan;
 	int rc = 0;
 
@@ -170,7 +212,8 @@ static int run_round(struct side *s, uint64_t bytes, uint64_t round)
 	TIMED(rc, PLAN, tn_heap_open_for_write(s->heap, &given_up, sizeof(given_up), bytes, 0, 0, &plan));
 	if (rc == 0)
 		rc = tn_heap_abandon(s->heap, &plan);
-	TIMED(rc, ALLOC, tn_heap_reserve(s->heap, &alone, sizeof(alone), bytes, 0, 0, &plan));
+	if (rc == 0)
+		rc = reserve(s, &alone, bytes, &plan);
 	if (rc == 0)
 		rc = tn_heap_abandon(s->heap, &plan);
 	TIMED(rc, PUT, tn_heap_put(s->heap, &put, sizeof(put), s->src, bytes, 0, 0));
@@ -180,7 +223,11 @@ static int run_round(struct side *s, uint64_t bytes, uint64_t round)
 	TIMED(rc, SUM, tn_heap_commit(s->heap, &plan));
 	TIMED(rc, GET, tn_heap_get(s->heap, &put, sizeof(put), s->dst, bytes, &got));
 	TIMED(rc, LEASE, lease(s, &put));
+	TIMED(rc, STAGED, write_staged(s, &staged, bytes));
+	TIMED(rc, IN_PLACE, write_in_place(s, &in_place, bytes));
 	TIMED(rc, SOCKET, through_socket(s, bytes));
+	if (rc == 0 && s->nixl.pid)
+		rc = heap_nixl_move(&s->nixl, bytes, &s->us[NIXL][round]);
 	return rc;
 }
 
@@ -191,6 +238,20 @@ static int by_value(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
+static void take_figures(struct side *s, uint64_t rounds, uint32_t i, struct heap_result *r)
+{
+	r->alone[i] = (double)s->alone / (double)rounds;
+	for (uint32_t f = 0; f < FIGURES; f++) {
+		uint64_t n = f == ALLOC ? s->alone : rounds;
+
+		if (n == 0)
+			continue;
+		qsort(s->us[f], n, sizeof(double), by_value);
+		r->p50[i][f] = s->us[f][n / 2];
+		r->p99[i][f] = s->us[f][(n * 99 - 1) / 100];
+	}
+}
+
 static int run_sizes(struct side *s, uint64_t rounds, struct heap_result *r)
 {
 	int rc = 0;
@@ -199,13 +260,11 @@ static int run_sizes(struct side *s, uint64_t rounds, struct heap_result *r)
 		/* Half as many rounds first, which touch the memory. */
 		for (uint64_t round = 0; round < rounds / 2 && rc == 0; round++)
 			rc = run_round(s, sizes[i], round);
+		s->alone = 0;
 		for (uint64_t round = 0; round < rounds && rc == 0; round++)
 			rc = run_round(s, sizes[i], round);
-		for (uint32_t f = 0; f < FIGURES; f++) {
-			qsort(s->us[f], rounds, sizeof(double), by_value);
-			r->p50[i][f] = s->us[f][rounds / 2];
-			r->p99[i][f] = s->us[f][(rounds * 99 - 1) / 100];
-		}
+		take_figures(s, rounds, i, r);
+		s->alone = 0;
 	}
 	return rc;
 }
@@ -227,6 +286,11 @@ static void produce(const void *job, void *result)
 		memset(s.dst, 1, sizes[SIZES - 1]);
 		r->rc = start_echo(&s);
 	}
+	if (r->rc == 0 && j->args->versus) {
+		r->rc = heap_nixl_start(&s.nixl, j->args->python, sizes[SIZES - 1], r->why, sizeof(r->why));
+		if (r->rc)
+			return;
+	}
 	if (r->rc == 0)
 		r->rc = tn_heap_create(j->name, 2, 1, NULL, &s.heap);
 	if (r->rc == 0)
@@ -234,9 +298,21 @@ static void produce(const void *job, void *result)
 	if (r->rc)
 		snprintf(r->why, sizeof(r->why), "%.250s", tn_error_last()->text[0] ? tn_error_last()->text : strerror(-r->rc));
 	tn_heap_destroy(s.heap);
+	heap_nixl_end(&s.nixl);
 }
 
 /* ---- output ------------------------------------------------------------------------------------------------------------ */
+
+static bool was_measured(const struct heap_result *r, uint32_t figure)
+{
+	return figure != NIXL || r->p50[0][NIXL] > 0;
+}
+
+/* Whether the table of times has it: that of rates has the others. */
+static bool has_column(const struct heap_result *r, uint32_t figure)
+{
+	return was_measured(r, figure) && figure != STAGED && figure != IN_PLACE;
+}
 
 static json_t *as_json(const struct heap_result *r)
 {
@@ -246,37 +322,85 @@ static json_t *as_json(const struct heap_result *r)
 		json_t *row = json_object();
 
 		json_object_set_new(row, "bytes", json_integer((json_int_t)sizes[i]));
+		json_object_set_new(row, "alloc_without_master", json_real(r->alone[i]));
 		for (uint32_t f = 0; f < FIGURES; f++)
-			json_object_set_new(row, names[f], json_pack("[f,f]", r->p50[i][f], r->p99[i][f]));
+			if (was_measured(r, f))
+				json_object_set_new(row, names[f], json_pack("[f,f]", r->p50[i][f], r->p99[i][f]));
 		json_array_append_new(list, row);
 	}
 	return list;
 }
 
-static int print(const struct heap_result *r)
+static void print_times(const struct heap_result *r)
 {
 	static const bool left[FIGURES + 2] = {false};
 	struct cli_table t;
 
-	cli_table_init(&t, FIGURES + 2, left);
+	cli_table_init(&t, FIGURES - 1 - !was_measured(r, NIXL), left);
 	cli_table_cell(&t, "KiB");
 	for (uint32_t f = 0; f < FIGURES; f++)
-		cli_table_cell(&t, "%s", names[f]);
-	cli_table_cell(&t, "put/copy+sum");
+		if (has_column(r, f))
+			cli_table_cell(&t, "%s", names[f]);
 	for (uint32_t i = 0; i < SIZES; i++) {
 		cli_table_cell(&t, "%llu", (unsigned long long)(sizes[i] >> 10));
 		for (uint32_t f = 0; f < FIGURES; f++)
-			cli_table_cell(&t, "%.1f (%.1f)", r->p50[i][f], r->p99[i][f]);
-		cli_table_cell(&t, "%.2f", r->p50[i][PUT] / (r->p50[i][COPY] + r->p50[i][SUM]));
+			if (has_column(r, f))
+				cli_table_cell(&t, "%.1f (%.1f)", r->p50[i][f], r->p99[i][f]);
 	}
 	cli_table_print(&t, stdout, true);
-	printf("Median (99th percentile). commit is the checksum and READY; put/copy+sum: time of a put in times of memcpy and commit.\n");
+}
+
+/* GB/s of the median. */
+static void print_rate(struct cli_table *t, uint32_t i, double us)
+{
+	if (us > 0)
+		cli_table_cell(t, "%.2f", (double)sizes[i] / us * 1e-3);
+	else
+		cli_table_cell(t, "-");
+}
+
+static void print_rates(const struct heap_result *r)
+{
+	static const char *const heads[] = {"KiB", "put_GB/s", "memcpy_GB/s", "copy+sum_GB/s", "get_GB/s", "staged_GB/s", "in_place_GB/s", "socket_GB/s", "nixl_GB/s",
+					    "put/copy+sum", "plan-ping_us", "alone"};
+	enum { COLUMNS = sizeof(heads) / sizeof(heads[0]) };
+	static const bool left[COLUMNS] = {false};
+	struct cli_table t;
+
+	cli_table_init(&t, COLUMNS, left);
+	for (uint32_t c = 0; c < COLUMNS; c++)
+		cli_table_cell(&t, "%s", heads[c]);
+	for (uint32_t i = 0; i < SIZES; i++) {
+		const double *us = r->p50[i];
+
+		cli_table_cell(&t, "%llu", (unsigned long long)(sizes[i] >> 10));
+		print_rate(&t, i, us[PUT]);
+		print_rate(&t, i, us[COPY]);
+		print_rate(&t, i, us[COPY] + us[SUM]);
+		print_rate(&t, i, us[GET]);
+		print_rate(&t, i, us[STAGED]);
+		print_rate(&t, i, us[IN_PLACE]);
+		print_rate(&t, i, us[SOCKET]);
+		print_rate(&t, i, us[NIXL]);
+		cli_table_cell(&t, "%.2f", (us[COPY] + us[SUM]) / us[PUT]);
+		cli_table_cell(&t, "%.1f", us[PLAN] - us[PING]);
+		cli_table_cell(&t, "%.0f %%", 100 * r->alone[i]);
+	}
+	cli_table_print(&t, stdout, true);
+}
+
+static int print(const struct heap_result *r)
+{
+	print_times(r);
+	print_rates(r);
+	printf("Times: median (99th percentile). commit is the checksum and READY. put/copy+sum: rate of a put in rates of memcpy and commit. alone: plans without the\n"
+	       "master that needed none; alloc is of these. staged: computed into other memory, then put; in_place: computed into the heap, then committed.\n");
 	return CLI_OK;
 }
 
 int cmd_bench_heap(int argc, char **argv)
 {
-	struct heap_args a = {.rounds = 200, .page = 256u << 10};
+	struct heap_args a = {.rounds = 200, .page = 256u << 10, .producers = 1, .owners = 1, .python = "python3"};
 	struct heap_job job = {.args = &a};
 	struct heap_result r = {0};
 	struct tn_heap_opts o;
@@ -286,6 +410,10 @@ int cmd_bench_heap(int argc, char **argv)
 
 	if (rc != CLI_GO)
 		return rc;
+	if (a.versus && strcmp(a.versus, "nixl"))
+		return cli_error(CLI_USAGE, "--vs %s: nixl is wanted", a.versus);
+	if (a.producers > 1 || a.owners > 1)
+		return heap_scale_run(&a);
 	snprintf(job.name, sizeof(job.name), "bench-%d", (int)getpid());
 	tn_heap_opts_init(&o);
 	o.heap_bytes = 32 * sizes[SIZES - 1];
