@@ -192,6 +192,20 @@ class TestPrefixes(Backend):
             b.pool.put(first + i, names[i])
         return b.batch_set_v1(names, tokens(range(first, first + len(names))), types.SimpleNamespace(prefix_keys=before))
 
+    def test_memory_of_a_gpu_is_refused(self):
+        """HiCache gives none: it moves pages to its host memory itself."""
+        pool, page = HostPool(), types.SimpleNamespace(device='cuda:0')
+        pool.device = 'cuda:0'
+        with self.assertRaisesRegex(ValueError, 'pool kv lies on cuda:0: host memory is wanted. HiCache moves'):
+            self.backend(pool)
+        pool.device = 'cpu'
+        b = self.backend(pool, path=os.path.join(self.dir, 'other'))
+        for what, call in (('a page lies', lambda: b.set('key', page)), ('a page is wanted', lambda: b.get('key', page))):
+            with self.assertRaisesRegex(ValueError, f'{what} on cuda:0: host memory is wanted'):
+                call()
+        self.save(b, keys(2))
+        self.assertEqual(self.load(b, keys(2), range(2)), 2)
+
     def test_pages_whose_beginning_is_not_there_are_not_stored(self):
         b = self.backend()
         names = keys(12)

@@ -7,6 +7,9 @@
 
 docs/engines.md says what the options are. With interface_v1 pages go between the disk and SGLang's host memory without a copy; without it SGLang copies each.
 SGLang calls the backend in threads of its own (prefetch and backup), so calls here may wait. What does not work is a miss.
+
+HiCache moves pages between the GPU and its host memory itself, and gives a storage backend pages of host memory alone. So no stream is waited for here, and memory
+of a GPU is refused.
 """
 import hashlib
 import logging
@@ -49,11 +52,18 @@ def configured():
     return [value(name) for name in MEANS]
 
 
+def _check_host(what, device):
+    if str(device).split(":")[0] != "cpu":
+        raise ValueError(f"tenuto: {what} on {device}: host memory is wanted. HiCache moves pages between the GPU and its host pool itself (--enable-hierarchical-cache), and "
+                         "gives a storage backend the pages of that pool")
+
+
 class _Pool:
     """A host pool of SGLang as this process's cache knows it: a space, and a pool over its memory."""
 
     def __init__(self, storage, host, name):
         self.storage, self.name = storage, str(name)
+        _check_host(f"pool {self.name} lies", getattr(host, "device", "cpu"))
         self.page_size = getattr(host, "page_size", 1) or 1
         self.host = host
         npages = host.size // self.page_size
@@ -281,6 +291,8 @@ class TenutoStorage(HiCacheStorage):
 
     def batch_get(self, keys, target_locations=None, target_sizes=None):
         import torch
+        for target in target_locations:
+            _check_host("a page is wanted", getattr(target, "device", "cpu"))
         out, pool = [], self._open(PoolName.KV)
         for i in range(0, len(keys), COPIED) if pool else ():
             some = keys[i:i + COPIED]
@@ -300,6 +312,8 @@ class TenutoStorage(HiCacheStorage):
 
     def batch_set(self, keys, values=None, target_locations=None, target_sizes=None):
         import torch
+        for value in values:
+            _check_host("a page lies", getattr(value, "device", "cpu"))
         pool, done = self._open(PoolName.KV), []
         for i in range(0, len(keys), COPIED) if pool else ():
             some = keys[i:i + COPIED]
