@@ -12,8 +12,10 @@ float16 or bfloat16. The identity of a prefix is the model's name, revision, dty
 What tokens do not say goes into `extra`: bytes that name the images or the sound of a prompt, the LoRA adapter, a soft prompt. Prefixes with other bytes never
 match. What cannot be restored by tokens and extra raises ValueError, when Prefixes is made or with the prompt.
 
-The keys and values of a prompt whose ids lie on a GPU are restored into its memory and saved from there, in the order of torch's current stream. Blocks on their way
-lie in GPU memory, as much as the longest prompt needs; it is kept until close. Without a driver for the GPU they go by way of host memory, and a warning says so.
+The keys and values of a prompt whose ids lie on a GPU are restored into its memory and saved from there, in the order of torch's current stream. That stream waits for
+the layers of a prefix, and tells the cache which layers it has computed; the host waits once, at the last layer of the prefix, for the outcome of the load. Blocks
+on their way lie in GPU memory, as much as the longest prompt needs; it is kept until close. Without a driver for the GPU they go by way of host memory, and a
+warning says so.
 """
 from __future__ import annotations
 
@@ -31,6 +33,7 @@ except ImportError as e:
     raise ImportError(f'tenuto.hf needs torch and transformers ({e}): pip install .[hf]', name=e.name, path=e.path) from e
 
 import tenuto
+from tenuto._streams import Streams
 from tenuto.slack import Probe, Setting, fingerprint
 
 MODAL = ('image', 'video', 'audio', 'speech', 'vision')
@@ -157,6 +160,7 @@ class Prefixes:
         self.plan, self._slack, self._probe = plan, Setting(slack), Probe()
         self._loadings: weakref.WeakSet[Loading] = weakref.WeakSet()  # under way; one that nobody has any more does not count
         self._kept: list[tuple[Pages, weakref.ref[Stage]]] = []  # pages on GPUs, and who has them or had them last
+        self._streams: dict[torch.device, Streams] = {}
         self._without: set[torch.device] = set()  # GPUs that no driver reaches
         more = f'{getattr(config, "_attn_implementation", None) or "attention"} {torch.get_num_threads()}threads'
         self._tables = {self.space: self._fingerprint(more)} | ({self._long_space: self._fingerprint(f'{more} long')} if self._rope.long else {})
@@ -172,6 +176,8 @@ class Prefixes:
     def close(self) -> None:
         """Keep the compute times that were learned, for the next start; while the object is used that is done every minute. Before the cache is closed."""
         self._keep(closing=True)
+        for streams in self._streams.values():
+            streams.close()
         self._kept.clear()
 
     def _keep(self, closing: bool = False) -> None:
@@ -257,6 +263,14 @@ class Prefixes:
     def stage(self, blocks: int, space: tenuto.Space | None = None, device: Any = CPU) -> Stage:
         return Stage(self, blocks, space or self.space, torch.device(device))
 
+    def streams(self, device: torch.device) -> Streams | None:
+        """Of a GPU; None: calls of the CPU return when all is done."""
+        if device.type == 'cpu':
+            return None
+        if device not in self._streams:
+            self._streams[device] = Streams(self.cache, device)
+        return self._streams[device]
+
     def pages(self, blocks: int, space: tenuto.Space, stage: Stage, device: torch.device) -> Pages:
         """Pages for a stage. To register memory of a GPU takes long: pages that no stage has any more are used again, or given back if they are too few."""
         if device.type == 'cpu' or device in self._without:
@@ -284,7 +298,8 @@ class Prefixes:
         """A transformers cache with the first tokens of a prompt, and how many these are.
 
         tokens: at most so many (None: all that match). lazy: returns at once; each layer waits for its own bytes when the model reaches it, and raises Shorter if
-        fewer blocks are good than were promised. The next forward pass is taken to have all other tokens, and plan may say that fewer are restored than match.
+        fewer blocks are good than were promised. On a GPU only the last layer does, before the pass has a result: throw away what the others have computed. The
+        next forward pass is taken to have all other tokens, and plan may say that fewer are restored than match.
         stored_tp: the prefix was saved by so many TP shares, which are cut anew for this one.
 
         The prompt's images are restored all together or not at all: give them to the model only if 0 tokens were restored. With LongRoPE the rest of a prompt
@@ -437,16 +452,20 @@ class Stage:
         g = space.geometry
         self.prefixes, self.blocks, self.pages, self.geometry = prefixes, blocks, blocks * g.pages_per_block, g
         pages = prefixes.pages(blocks, space, self, device)
-        self.tensor, self.pool = pages.tensor[:, :, :self.pages], pages.pool
+        self.tensor, self.pool, self.streams = pages.tensor[:, :, :self.pages], pages.pool, prefixes.streams(pages.device)
 
     def settle(self) -> None:
         """Waits until a GPU has done all that it was asked for: what still reads or writes these pages, or had their memory before."""
-        if self.tensor.is_cuda:
-            torch.cuda.current_stream(self.tensor.device).synchronize()
+        if self.streams:
+            self.streams.settle()
 
-    def put_event(self) -> Any:
-        """What to wait for before the bytes of `put` are there. None: they are."""
-        return _mark(self.tensor.device) if self.tensor.is_cuda else None
+    def waits(self, load: tenuto.Load, layer: int) -> bool:
+        """Whether a GPU waits for a layer before its next `take`. If not, the host has to."""
+        return self.streams is not None and self.streams.wait(load, layer)
+
+    def done(self) -> tuple[Any, ...] | None:
+        """What Save.layer is given, so that the cache knows when the bytes of `put` are there. None: only the host can wait for them (settle)."""
+        return self.streams.done(self.pool) if self.streams else ()
 
     def take(self, layer: int, blocks: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values of a layer, each [1, heads, tokens, head_dim] and contiguous."""
@@ -504,6 +523,7 @@ class Loading:
         A GPU is asked for layers long before it computes them. So the times at which they are asked for say nothing, and the cache does not get the tokens.
         """
         self.prefixes, self.found, self.blocks, self.left = prefixes, found, blocks, prefixes.layers
+        self.good: int | None = None  # blocks, once the load is over
         self.stage, self.device = prefixes.stage(blocks, device=device), device
         self.stage.settle()
         input_tokens = 0 if device.type != 'cpu' else input_tokens
@@ -512,23 +532,33 @@ class Loading:
         self.load = space.load(keys[:blocks * tenuto.KEY_BYTES], self.stage.pool, range(self.stage.pages), input_tokens=input_tokens,
                                start_ns=time.monotonic_ns() if input_tokens else 0)
 
-    def _end(self) -> None:
+    def _end(self, good: int) -> None:
+        self.good = good
         self.found.unpin()
         self.prefixes._loadings.discard(self)
         self.prefixes._tell_phase()
 
     def all(self) -> int:
         good = self.load.finish()
-        self._end()
+        self._end(good)
         return good
 
+    def whole(self) -> bool:
+        """Whether all blocks have come. The host waits for that: a stream that waits for a layer goes on without it, too."""
+        return (self.load.wait() if self.good is None else self.good) == self.blocks
+
     def layer(self, i: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-        """device: of the layer; that of the ids, unless a model lies on several."""
-        good = self.load.wait(i)
-        if good < self.blocks:
-            self.load.end()
-            self._end()
-            raise Shorter(good * self.prefixes.block_tokens)
+        """device: of the layer; that of the ids, unless a model lies on several.
+
+        A GPU waits for all layers but the one that is asked for last: before that the host sees whether what was computed on the others is of any use.
+        """
+        last = self.left == 1
+        if last or not self.stage.waits(self.load, i):
+            good = self.load.wait(None if last else i)
+            if good < self.blocks:
+                self.load.end()
+                self._end(good)
+                raise Shorter(good * self.prefixes.block_tokens)
         k, v = self.stage.take(i, self.blocks)
         self.left -= 1
         if self.left == 0:
@@ -591,7 +621,8 @@ class Saving:
         self.save = None
         self._space, self._left, self._next = space, Reached(CPU, 0), (0, 0, 0)  # layer, prefix and end of the update that comes next in a forward pass
         self._long = long
-        self._put: list[tuple[int, Any]] = []  # layers whose pages a GPU still writes
+        self._loadings: list[Loading] = []  # prefixes that are computed on
+        self._put: list[int] = []  # layers whose pages a GPU still writes, and cannot say when it has
         self._computed: list[tuple[int, int, int, Any, Any]] = []  # layers that a GPU computes: as observe has them, with marks for the time
         self._watched: list[Any] = []
         if self.first == total:
@@ -607,6 +638,9 @@ class Saving:
         """Save a layer once it is long enough: now, or when its update has made it so. Until then the updates show how long the layers before took."""
         if self.end == 0:
             return
+        loading = getattr(layer, '_loading', None)
+        if loading and loading not in self._loadings:
+            self._loadings.append(loading)
         if layer.is_initialized and layer.keys is not None and layer.keys.shape[-2] >= self.end:
             self._check(layer)
             self._give(index, layer.keys, layer.values)
@@ -622,7 +656,7 @@ class Saving:
                 del layer.update
                 self._give(index, layer.keys, layer.values)
             self._left = _reached(layer.keys)
-            self._pass_on(waiting=False)
+            self._observe_computed(waiting=False)
             return out
 
         layer.update = updated
@@ -638,13 +672,8 @@ class Saving:
                 self._computed.append((here[2] - prefix, prefix, index - 1, self._left.at, reached.at))
         self._next = (index + 1, prefix, here[2])
 
-    def _pass_on(self, waiting: bool) -> None:
-        """What a GPU has done: layers whose pages are written go to the cache, and those that were computed are observed. waiting: all of it."""
-        while self._put and (waiting or self._put[0][1].query()):
-            index, event = self._put.pop(0)
-            event.synchronize()
-            if self.save is not None and not self.save.ended:
-                self.save.layer(index)
+    def _observe_computed(self, waiting: bool) -> None:
+        """Layers that a GPU has computed. waiting: all of them."""
         while self._computed and (waiting or self._computed[0][4].query()):
             tokens, prefix, index, begin, end = self._computed.pop(0)
             end.synchronize()
@@ -663,11 +692,11 @@ class Saving:
     def _give(self, index: int, k: torch.Tensor, v: torch.Tensor) -> None:
         if self.save is not None and not self.save.ended:
             self.stage.put(index, k, v, self.first * self.prefixes.block_tokens)
-            event = self.stage.put_event()
-            if event is None:
-                self.save.layer(index)
+            done = self.stage.done()
+            if done is None:
+                self._put.append(index)
             else:
-                self._put.append((index, event))
+                self.save.layer(index, *done)
 
     def _unwatch(self) -> None:
         for layer in self._watched:
@@ -675,16 +704,27 @@ class Saving:
         self._watched.clear()
 
     def finish(self) -> tenuto.SaveResult:
-        """Commit, and wait. A prompt of which layers are missing is not saved."""
+        """Commit, and wait. A prompt of which layers are missing is not saved, nor one that was computed on a prefix which has not come whole."""
         self._unwatch()
-        self._pass_on(waiting=True)
+        self._observe_computed(waiting=True)
         if self.save is not None and not self.save.ended:
+            self._give_put()
             try:
-                self.save.commit()
+                if all(loading.whole() for loading in self._loadings):
+                    self.save.commit()
+                else:
+                    self.save.abort()
             except tenuto.InvalidValue:
                 self.save.abort()
             self.result = self.save.end()
         return self.result
+
+    def _give_put(self) -> None:
+        if self._put and self.save is not None:
+            self.stage.settle()
+            for index in self._put:
+                self.save.layer(index)
+            self._put.clear()
 
     def abort(self) -> None:
         """Forget it."""

@@ -1,9 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tenuto.hf with a stand-in for a GPU, on a machine without one: host memory that is written only when somebody waits for it."""
+"""tenuto.hf with pages in memory of a device, on a machine without a GPU: the soft device has the pages of stages, and its stream, which is late, moves what the model
+computes (on the CPU) to them and from them. No CPU may touch these pages.
+"""
+import contextlib
+import errno
 import importlib.util
+import os
+import types
 import unittest
 import unittest.mock
 
+os.environ.setdefault('TN_SOFT_LATE_NS', '2000000')  # before each copy, by chance: who does not wait for the device is mostly earlier
+
+import soft_device
 from case import Case, main
 
 MISSING = [m for m in ('torch', 'transformers') if importlib.util.find_spec(m) is None]
@@ -15,132 +24,241 @@ if not MISSING:
     import tenuto
     from tenuto import hf
 
-    GPU, PUT = torch.device('cuda', 0), hf.Stage.put
+    GPU = torch.device('cuda', 0)
 
-    class LatePages(hf.Pages):
-        """Of a GPU by name, and host memory."""
+    class SoftPages(hf.Pages):
+        """tensor: what the device sees of them, for shapes and addresses."""
+
+        stream = None
 
         def __init__(self, prefixes, blocks, space, device):
-            super().__init__(prefixes, blocks, space, hf.CPU)
-            self.device = device
+            g, self.device, self.blocks, pages = space.geometry, device, blocks, blocks * space.geometry.pages_per_block
+            size = blocks * g.block_bytes
+            self.address = self.stream.device.allocate(size)
+            self.stream.device.register(self.address, size)
+            memory = space.cache.memory(types.SimpleNamespace(__cuda_array_interface__={
+                'shape': (size,), 'typestr': '|u1', 'data': (self.address, False), 'version': 3}), driver='soft', stage_bytes=size)
+            self.pool = memory.pool(g, npages=pages, order=tenuto.POOL_PLANES_PAGES)
+            self.tensor = torch.empty((g.layers, 2, pages, g.planes[0][1], g.page_tokens, prefixes.head_dim), dtype=prefixes.dtype, device='meta')
 
-    class LateStage(hf.Stage):
-        """put: what it copies is there once its event was waited for, or was asked for `asked` times."""
+    class SoftStage(hf.Stage):
+        """put and take: what the stage of a GPU does, by copies of the stream. The host waits in take alone, since the model computes there."""
 
-        def __init__(self, *args):
-            super().__init__(*args)
-            self.event, self.asked = None, 1 << 30
+        def _planes(self, layer):
+            """Addresses of the pages of both planes, and their bytes."""
+            pages = next(p for p, user in self.prefixes._kept if p.pool is self.pool)
+            step = pages.tensor[0, 0].numel() * pages.tensor.itemsize
+            return [pages.address + (2 * layer + plane) * step for plane in range(2)], self.tensor[0, 0].numel() * self.tensor.itemsize
 
-        def put(self, *args):
-            self.event = LateEvent(lambda: PUT(self, *args), self.asked)
+        def _on_host(self, call):
+            there, self.tensor = self.tensor, torch.empty(self.tensor.shape, dtype=self.tensor.dtype)
+            try:
+                return call(self.tensor)
+            finally:
+                self.tensor = there
 
-        def put_event(self):
-            return self.event
+        def put(self, layer, k, v, first):
+            def work(tensor):
+                super(SoftStage, self).put(layer, k, v, first)
+                for plane, address in enumerate(addresses):
+                    SoftPages.stream.put(address, tensor[layer, plane].contiguous().view(torch.uint8).numpy().tobytes())
 
-    class LateEvent:
-        def __init__(self, work, asked):
-            self.work, self.asked = work, asked
+            addresses, _ = self._planes(layer)
+            self._on_host(work)
 
-        def synchronize(self):
-            if self.work:
-                self.work()
-            self.work = None
+        def take(self, layer, blocks):
+            def work(tensor):
+                for plane, address in enumerate(addresses):
+                    tensor[layer, plane] = torch.frombuffer(bytearray(SoftPages.stream.get(address, size)), dtype=tensor.dtype).view(tensor[layer, plane].shape)
+                return super(SoftStage, self).take(layer, blocks)
 
-        def query(self):
-            self.asked -= 1
-            if self.asked <= 0:
-                self.synchronize()
-            return not self.work
+            addresses, size = self._planes(layer)
+            return self._on_host(work)
+
+    class SoftPrefixes(hf.Prefixes):
+        """Of a model whose ids lie on the device."""
+
+        def stage(self, blocks, space=None, device=None):
+            return super().stage(blocks, space, GPU)
+
+    class Passes(torch.nn.Module):
+        """A model, and how many forward passes it was asked for."""
+
+        def __init__(self, model):
+            super().__init__()
+            self.model, self.forward, self.asked = model, model.forward, 0
+            self.config = model.config
+
+        def __call__(self, *args, **kwargs):
+            self.asked += 1
+            return self.model(*args, **kwargs)
 
 
 @unittest.skipIf(MISSING, f'{" and ".join(MISSING)} missing: pip install .[hf]')
+@unittest.skipUnless(soft_device.file_of('soft'), 'TENUTO_PLUGIN_PATH has no libtenuto_soft.so')
 class Gpu(Case):
+    pages = None if MISSING else hf.Pages  # before it is replaced
+
     def setUp(self):
         super().setUp()
         torch.manual_seed(0)
         torch.set_num_threads(1)
         config = LlamaConfig(vocab_size=512, hidden_size=64, intermediate_size=64, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2)
         self.model = LlamaForCausalLM(config).eval()
-        self.cache = self.open(policy='lru')
-        self.store = hf.Prefixes(self.cache, config, 'm', plan='off', slack='off')
-        self.ids = torch.randint(512, (1, 700), generator=torch.Generator().manual_seed(1))
-
-    def late(self):
-        for name, stand_in in (('Pages', LatePages), ('Stage', LateStage)):
-            patch = unittest.mock.patch.object(hf, name, stand_in)
+        self.device = soft_device.SoftDevice()
+        self.addCleanup(self.device.release)
+        SoftPages.stream = stream = soft_device.Stream(self.device)
+        self.addCleanup(stream.close)
+        for where, name, stand_in in ((hf, 'Pages', SoftPages), (hf, 'Stage', SoftStage), (tenuto._streams, 'current', lambda device: contextlib.nullcontext(stream))):
+            patch = unittest.mock.patch.object(where, name, stand_in)
             patch.start()
             self.addCleanup(patch.stop)
+        self.cache = self.open(policy='lru', host_bytes=16 << 20)
+        self.store = SoftPrefixes(self.cache, config, 'm', plan='off', slack='off')
+        self.addCleanup(self.store.close)
+        self.addCleanup(self.device.hold, 0)
+        self.ids = torch.randint(512, (1, 1100), generator=torch.Generator().manual_seed(1))
 
-    def save(self, asked):
-        """Computes and saves a prompt; the layers that the cache was given before finish()."""
-        kv, given = DynamicCache(config=self.model.config), []
-        saving = self.store.saving(self.ids[:, :512], kv)
-        saving.stage.asked = asked
-        save = saving.save
-        saving.save = unittest.mock.Mock(wraps=save, ended=False)
-        saving.save.layer.side_effect = lambda index: (given.append(index), save.layer(index))[1]
+    def forward(self, kv, begin, end):
         with torch.no_grad():
-            self.model(input_ids=self.ids[:, :512], **hf.past(self.model, kv), use_cache=True)
-        early = list(given)
+            return self.model(input_ids=self.ids[:, begin:end], **hf.past(self.model, kv), use_cache=True, logits_to_keep=1).logits
+
+    def computed(self, n, end):
+        """Keys and values of the first tokens in the passes of a prefill that has restored n of 512, without a cache."""
+        kv = DynamicCache(config=self.model.config)
+        if n:
+            self.forward(kv, 0, 512)
+            kv.crop(n)
+        self.forward(kv, n, end)
+        return kv
+
+    def same(self, kv, right):
+        for layer, other in zip(kv.layers, right.layers):
+            self.assertTrue(torch.equal(layer.keys, other.keys) and torch.equal(layer.values, other.values))
+
+    def saved(self, end):
+        """The whole blocks of the first tokens are computed and saved."""
+        kv = DynamicCache(config=self.model.config)
+        saving = self.store.saving(self.ids[:, :end], kv)
+        self.forward(kv, 0, end)
         result = saving.finish()
-        self.assertEqual(given, [0, 1, 2, 3])
+        self.assertEqual(result.stored + result.host_only, end // 256, result)
+        return kv
+
+    def test_layers_are_given_while_the_stream_stands_and_saved_once_it_was_there(self):
+        kv = DynamicCache(config=self.model.config)
+        saving = self.store.saving(self.ids[:, :512], kv)
+        self.device.hold(1)
+        self.forward(kv, 0, 512)
+        saving.save.commit()  # which takes all layers: the host has waited for none
+        with self.assertRaises(tenuto.Timeout):
+            saving.save.end(0.05)
+        self.assertEqual(self.store.match(self.ids), 0)
+        self.device.hold(0)
+        result = saving.save.end()
         self.assertEqual(result.stored + result.host_only, 2, result)
-        return early, kv
+        self.same(self.store.restore(self.ids)[0], kv)
 
-    def same(self, kv):
-        restored, n = self.store.restore(self.ids)
-        self.assertEqual(n, 512)
-        for layer, right in zip(restored.layers, kv.layers):
-            self.assertTrue(torch.equal(layer.keys, right.keys) and torch.equal(layer.values, right.values))
+    def test_the_stream_waits_for_layers_and_the_host_for_the_last_one(self):
+        right = self.saved(512)
+        kv, n = self.store.restore(self.ids, lazy=True)
+        loading, waits = kv.layers[0]._loading, []
+        loading.load = unittest.mock.Mock(wraps=loading.load)
+        loading.load.wait.side_effect = lambda *layer: (waits.append(layer), unittest.mock.DEFAULT)[1]
+        self.forward(kv, n, 600)
+        self.assertEqual((n, [call.args[1] for call in loading.load.stream_wait.call_args_list], waits), (512, [0, 1, 2], [(None,)]))
+        self.forward(right, 512, 600)
+        self.same(kv, right)
 
-    def test_layers_are_saved_once_the_gpu_has_written_them(self):
-        self.late()
-        early, kv = self.save(1 << 30)
-        self.assertEqual(early, [])  # the GPU is late until it is waited for
-        self.same(kv)
+    def failing(self):
+        """A prefix whose load fails in the middle, and a model that goes on behind it."""
+        self.saved(512)
+        self.addCleanup(self.device.fail, 0, 0)
+        self.device.fail(0, -errno.EIO)  # half of what the load copies is there
 
-    def test_layers_are_saved_behind_compute_as_the_gpu_gets_there(self):
-        self.late()
-        early, kv = self.save(2)
-        self.assertEqual(early, [0, 1, 2])
-        self.same(kv)
+    def test_what_was_computed_on_a_load_that_failed_is_computed_again_and_nothing_of_it_is_found(self):
+        self.failing()
+        model, found = Passes(self.model), []
+
+        class Saving(hf.Saving):
+            def abort(self):
+                found.append(self.stage.prefixes.match(ids))
+                super().abort()
+                found.append(self.stage.prefixes.match(ids))
+
+        ids = self.ids
+        with unittest.mock.patch.object(hf, 'Saving', Saving):
+            kv, n = self.store.prefill(model, ids)
+        self.assertEqual((model.asked, found), (2, [512, 512]))  # all layers of the first pass but one were computed on pages that never came
+        self.assertLess(n, 512)
+        right = self.computed(n, 1024)
+        self.same(kv, right)
+        kv, n = self.store.restore(ids)
+        self.assertEqual(n, 1024)
+        self.same(kv, right)
+
+    def test_a_save_behind_a_load_that_failed_is_aborted_whatever_its_caller_does(self):
+        self.failing()
+        kv, n = self.store.restore(self.ids, lazy=True)
+        saving = self.store.saving(self.ids, kv, n)
+        with self.assertRaises(hf.Shorter):
+            self.forward(kv, n, 1024)
+        good = [layer for layer in kv.layers if layer.get_seq_length() == 1024 and layer.keys is not None]
+        self.assertEqual(len(good), 3)
+        saving._give(3, good[0].keys, good[0].values)
+        self.assertEqual(saving.finish().stored, 0)
+        self.assertEqual(self.store.match(self.ids), 512)
+
+    def test_of_a_stream_without_words_the_host_waits(self):
+        for name, answer in (('wait', False), ('done', None)):
+            patch = unittest.mock.patch.object(tenuto._streams.Streams, name, lambda *args, answer=answer: answer)
+            patch.start()
+            self.addCleanup(patch.stop)
+        right = self.saved(512)
+        kv, n = self.store.restore(self.ids, lazy=True)
+        self.forward(kv, n, 600)
+        self.forward(right, 512, 600)
+        self.same(kv, right)
 
     def test_times_of_layers_are_those_of_the_gpu(self):
-        self.late()
         marks = []
 
-        class Mark(LateEvent):
-            """The stream takes a millisecond from each mark to the next."""
+        class Mark:
+            """The stream takes a millisecond from each mark to the next, and is late until somebody waits for it."""
 
             def __init__(self):
-                super().__init__(lambda: None, 1 << 30)
-                self.ms = len(marks)
+                self.ms, self.reached = len(marks), False
                 marks.append(self)
 
+            def query(self):
+                return self.reached
+
+            def synchronize(self):
+                self.reached = True
+
             def elapsed_time(self, end):
-                assert not end.work, 'the mark was not reached'
+                assert end.reached, 'the mark was not reached'
                 return float(end.ms - self.ms)
 
         kv = DynamicCache(config=self.model.config)
         saving = self.store.saving(self.ids[:, :512], kv)
         saving._space = unittest.mock.Mock()
-        with torch.no_grad(), unittest.mock.patch.object(hf, '_reached', lambda like: hf.Reached(GPU, Mark())):
-            self.model(input_ids=self.ids[:, :512], **hf.past(self.model, kv), use_cache=True)
+        with unittest.mock.patch.object(hf, '_reached', lambda like: hf.Reached(GPU, Mark())):
+            self.forward(kv, 0, 512)
         saving._space.observe.assert_not_called()
         saving.finish()
         self.assertEqual([call.args for call in saving._space.observe.call_args_list], [(512, 0, i, 1000000) for i in range(3)])
 
     def test_an_abort_saves_nothing_of_what_the_gpu_has_not_written(self):
-        self.late()
         kv = DynamicCache(config=self.model.config)
         saving = self.store.saving(self.ids[:, :512], kv)
-        with torch.no_grad():
-            self.model(input_ids=self.ids[:, :512], **hf.past(self.model, kv), use_cache=True)
+        self.device.hold(1)
+        self.forward(kv, 0, 512)
         saving.abort()
+        self.device.hold(0)
         self.assertEqual(self.store.match(self.ids), 0)
 
     def test_pages_of_a_gpu_are_used_again(self):
-        self.late()
         first, second = self.store.stage(2, device=GPU), self.store.stage(3, device=GPU)
         pools = (first.pool, second.pool)
         self.assertIsNot(*pools)
@@ -157,7 +275,7 @@ class Gpu(Case):
         self.assertEqual(self.store._kept, [])
 
     def test_without_a_driver_blocks_go_by_way_of_host_memory(self):
-        class Pages(hf.Pages):
+        class Pages(type(self).pages):
             def __init__(self, prefixes, blocks, space, device):
                 if device == GPU:
                     raise tenuto.NotFound(2, 'no plugin libtenuto_cuda.so')

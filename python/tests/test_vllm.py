@@ -4,6 +4,7 @@
 The engine itself is run by tests/engines/run.py.
 """
 import collections
+import contextlib
 import enum
 import errno
 import importlib
@@ -17,7 +18,7 @@ import types
 import unittest
 import unittest.mock
 
-from tenuto import _core
+from tenuto import _core, _streams
 from tenuto.vllm import layout
 from tenuto.vllm.store import Config, Stats, Store, fingerprint
 from vllm_calls import GONE, Owner, Part, SchedulerCase, WorkerCase, adapter, no_vllm
@@ -283,48 +284,114 @@ class PartsOfSaves(WorkerCase):
 
 
 class OnAGpu(WorkerCase):
-    """Pages that the current stream of a GPU still uses when the host is asked for something."""
+    """Pages that the current stream of a GPU still uses when the host is asked for something. test_vllm_device.py has a stream that is late."""
 
-    def on_gpu(self):
+    class Streams:
+        """Of a GPU whose streams know words, or do not."""
+
+        def __init__(self, order, words):
+            self.order, self.words = order, words
+
+        def settle(self):
+            self.order.append("the host waits")
+
+        def wait(self, load, layer):
+            self.order.append(("the stream waits", layer) if self.words else "no wait")
+            return self.words
+
+        def done(self, pool):
+            return ("event", 7) if self.words else None
+
+        def close(self):
+            self.order.append("closed")
+
+    def on_gpu(self, words):
         module, w = self.worker(layerwise=True)
         self.order = order = []
-        w.settle = lambda: order.append("stream")
+        w.streams = self.Streams(order, words)
 
         class Told(Part):
-            def layer(self, layer):
-                order.append(("layer", layer))
+            def layer(self, *layer):
+                order.append(("layer", *layer))
 
             def commit(self):
                 order.append("commit")
 
-        module._core.Load = lambda *arguments, **options: order.append("load") or Part(answer=1)
+            def wait(self, layer=None, timeout=None):
+                order.append(("wait", layer))
+                return self.poll()
+
+        module._core.Load = lambda *arguments, **options: order.append("load") or Told(answer=1)
         module._core.Save = lambda *arguments, **options: order.append("save") or Told()
         return w
 
-    def test_a_load_begins_once_the_stream_is_there(self):
-        w = self.on_gpu()
-        w.bind(self.step(loads=[self.blocks(1)], tokens=5))
-        w.start_loads()
-        self.assertEqual(self.order, ["stream", "load"])
-        w.wait_layer("a")
-        w.end_step()
-        self.assertEqual(self.order, ["stream", "load"])
+    def test_a_load_begins_once_the_stream_is_there_and_the_stream_waits_for_its_layers(self):
+        for words, waits in ((True, [("the stream waits", 0)]), (False, ["no wait", ("wait", 0)])):
+            with self.subTest(words=words):
+                w = self.on_gpu(words)
+                w.bind(self.step(loads=[self.blocks(1)], tokens=5))
+                w.start_loads()
+                self.assertEqual(self.order, ["the host waits", "load"])
+                w.wait_layer("a")
+                self.assertEqual(self.order[2:], waits)
+                w.end_step()  # where the host looks at what became of it
+                self.assertEqual(self.order[2:], [*waits, ("wait", None)])
 
-    def test_layers_are_given_at_the_end_of_the_step_once_the_stream_is_there(self):
-        w = self.on_gpu()
+    def test_layers_are_given_with_the_event_that_the_stream_raises(self):
+        w = self.on_gpu(True)
+        w.bind(self.step(early=[self.blocks(1)]))
+        w.save_layer("a")
+        self.assertEqual(self.order, ["save", ("layer", 0, "event", 7)])
+        w.end_step()
+        self.assertEqual(self.order[2:], ["commit"])
+        del self.order[:]
+        w.bind(self.step(late=[self.blocks(2)]))
+        self.assertEqual(self.order, ["save", ("layer", 0, "event", 7), "commit"])
+
+    def test_layers_of_several_microbatches_are_given_at_the_end_of_the_step(self):
+        w = self.on_gpu(True)
+        w.model.microbatched = True
         w.bind(self.step(early=[self.blocks(1)]))
         w.save_layer("a")
         self.assertEqual(self.order, ["save"])
         w.end_step()
-        self.assertEqual(self.order, ["save", "stream", ("layer", 0), "commit"])
-        del self.order[:]
-        w.bind(self.step(late=[self.blocks(2)]))
-        self.assertEqual(self.order, ["save", "stream", ("layer", 0), "commit"])
+        self.assertEqual(self.order, ["save", ("layer", 0, "event", 7), "commit"])
+
+    def test_without_words_layers_are_given_once_the_host_has_waited(self):
+        w = self.on_gpu(False)
+        w.bind(self.step(early=[self.blocks(1)]))
+        w.save_layer("a")
+        self.assertEqual(self.order, ["save"])
+        w.end_step()
+        self.assertEqual(self.order, ["save", "the host waits", ("layer", 0), "commit"])
+
+    def test_streams_are_waited_for_before_a_cache_is_given_up(self):
+        w = self.on_gpu(True)
+        w.store.lost = lambda error: self.order.append("lost")
+        w.gone(GONE)
+        self.assertEqual((self.order, w.streams), (["closed", "lost"], None))
+
+    def test_a_stream_is_asked_while_its_device_is_the_current_one(self):
+        """0 is the default stream of whichever device is."""
+        at = ["cuda:0"]
+
+        @contextlib.contextmanager
+        def device(other):
+            before, at[0] = at[0], other
+            yield
+            at[0] = before
+
+        torch = types.SimpleNamespace(cuda=types.SimpleNamespace(device=device, current_stream=lambda of: types.SimpleNamespace(cuda_stream=0, synchronize=lambda: None)))
+        load = types.SimpleNamespace(stream_wait=lambda stream, layer: asked.append((stream, layer, at[0])))
+        asked, streams = [], _streams.Streams(None, "cuda:1")
+        with unittest.mock.patch.dict(sys.modules, torch=torch):
+            self.assertTrue(streams.wait(load, 5))
+        self.assertEqual((asked, at), ([(0, 5, "cuda:1")], ["cuda:0"]))
 
     def test_its_memory_is_registered_with_the_device_and_the_driver(self):
         module = adapter("worker")
         made, device = [], types.SimpleNamespace(type="cuda", index=1)
-        module.settling = lambda of: made.append(of) or (lambda: None)
+        module.Streams = lambda cache, of: made.append(of)
         module._core.Memory = lambda *arguments: made.append(arguments[1:]) or object()
         module._core.Pool = lambda *arguments: made.append(arguments[2:]) or object()
         group = types.SimpleNamespace(index=0, layers=("a", "b"), block_tokens=16, latent=False)
@@ -339,7 +406,7 @@ class OnAGpu(WorkerCase):
             w.register({"a": tensor(1 << 20), "b": tensor(1 << 21, types.SimpleNamespace(type="cpu"))})
         w.register({"a": tensor(1 << 20), "b": tensor(1 << 21)})
         self.assertTrue(w.ready(None))
-        self.assertEqual(made, [device, ([(1 << 20, 8192, 1), (1 << 21, 8192, 1)], (), 4096, "cuda"), (8, [0, 8192], [1024])])
+        self.assertEqual(made, [([(1 << 20, 8192, 1), (1 << 21, 8192, 1)], (), 4096, "cuda"), device, (8, [0, 8192], [1024])])
         self.assertFalse(w.feed.wanted)  # times of launches are none of compute
 
 

@@ -30,7 +30,7 @@ class EngineCase(unittest.TestCase):
     def engine(self, store="kv", layerwise=True, blocks=256, layers=2, **options):
         path = os.path.join(self.dir, store)
         os.makedirs(path, exist_ok=True)
-        more = {k: options.pop(k) for k in ("load_timeout_s",) if k in options}
+        more = {k: options.pop(k) for k in ("load_timeout_s", "tensor") if k in options}
         e = Engine(Config({"path": path, "serve": os.path.join(self.dir, f"{store}.sock"), **{"disk_bytes": "64MiB", **options}}), blocks, layerwise, layers, **more)
         self.addCleanup(e.close)
         return e

@@ -104,7 +104,7 @@ class WorkerCase(unittest.TestCase):
     def worker(self, layerwise=False):
         module = adapter("worker")
         self.said = []
-        w = module.Worker(types.SimpleNamespace(saves=True), lambda socket: None, 1.0, 0, layerwise, self.said.append, feed=False)
+        w = module.Worker(types.SimpleNamespace(saves=True, microbatched=False), lambda socket: None, 1.0, 0, layerwise, self.said.append, feed=False)
         w.store, w.generation, w.spaces, w.pools = Owner(), 1, {0: None}, {0: None}
         w.groups = [types.SimpleNamespace(index=0, layers=("a",), geometry=_core.Geometry.raw(1, 4096).to_bytes())]
         w.where = {"a": (0, 0)}

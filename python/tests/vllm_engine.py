@@ -13,6 +13,7 @@ from vllm_calls import adapter
 
 SIZE = 16    # tokens of a block
 BYTES = 1024  # of a block in a layer
+KNOWN = 32    # the first bytes of these, in which a page differs from others
 
 
 class Tensor:
@@ -35,8 +36,12 @@ class Tensor:
     def untyped_storage(self):
         return types.SimpleNamespace(data_ptr=lambda: self.address, nbytes=lambda: len(self.memory))
 
-    def page(self, i):
-        return memoryview(self.memory)[i * BYTES:(i + 1) * BYTES]
+    def get(self, i):
+        """What a page has."""
+        return bytes(self.memory[i * BYTES:i * BYTES + KNOWN])
+
+    def put(self, i, data):
+        self.memory[i * BYTES:i * BYTES + KNOWN] = data
 
 
 class Request:
@@ -51,17 +56,17 @@ class Request:
 
 
 class Engine:
-    """`blocks` pages; `said` are its warnings. `weights` are a part of all that it computes, `wrong` counts restored pages that are of others, or of other blocks."""
+    """`blocks` pages; `said` are its warnings; `tensor` makes a layer's. `weights` are a part of all that it computes, `wrong` counts restored pages that are of others, or of other blocks."""
 
-    def __init__(self, config, blocks=256, layerwise=True, layers=2, load_timeout_s=10.0, slack="off", tables=None):
+    def __init__(self, config, blocks=256, layerwise=True, layers=2, load_timeout_s=10.0, slack="off", tables=None, tensor=Tensor):
         self.names, self.said, self.weights, self.wrong, self.number = [f"l{i}" for i in range(layers)], [], b"\0", 0, 0
         self.store = Store(config, "stub")
         group = types.SimpleNamespace(index=0, layers=tuple(self.names), block_tokens=SIZE, latent=False)
-        self.model = types.SimpleNamespace(events=False, groups=[group], block_tokens=SIZE, blocks=blocks, writes=True, saves=True, min_blocks=1, revised=False, slack=Setting(slack, tables), plans=slack != "off", timed="stub",
+        self.model = types.SimpleNamespace(events=False, groups=[group], block_tokens=SIZE, blocks=blocks, writes=True, saves=True, microbatched=False, min_blocks=1, revised=False, slack=Setting(slack, tables), plans=slack != "off", timed="stub",
                                            share=0, shares=1, means="", space=self.space)
         self.scheduler = adapter("scheduler").Scheduler(self.model, self.store, layerwise, self.said.append)
         self.worker = adapter("worker").Worker(self.model, lambda socket: Store(Config({"socket": socket})), load_timeout_s, 0, layerwise, self.said.append, slack != "off")
-        self.tensors = {n: Tensor(blocks) for n in self.names}
+        self.tensors = {n: tensor(blocks) for n in self.names}
         self.worker.register(self.tensors)
         self.scheduler.meet({(0, 0): self.worker.hello()})
         self.free, self.layerwise, self.requests = list(range(1, blocks)), layerwise, {}  # block 0 is vLLM's null block
@@ -80,7 +85,7 @@ class Engine:
         digest = b""
         for i in range(request.local + request.found):
             digest = self.compute(request, i, digest)
-            yield i < request.local or self.tensors[name].page(request.pages[i])[:32] == digest
+            yield i < request.local or self.tensors[name].get(request.pages[i]) == digest
 
     def begin(self, seed, blocks, lora=None, shares=()):
         """A request that vLLM looks up and gives pages, to be stepped with; the first of them are pages that vLLM's own prefix cache has."""
@@ -115,9 +120,9 @@ class Engine:
             time.sleep(self.layer_s)
             for r in run:
                 end = r.num_computed_tokens + scheduled[r.request_id]
-                page = [self.tensors[name].page(p) for p in r.pages]
+                tensor = self.tensors[name]
                 for i in range(r.num_computed_tokens // SIZE, min(end // SIZE, len(r.block_hashes))):
-                    page[i][:32] = self.compute(r, i, bytes(page[i - 1][:32]) if i else b"")
+                    tensor.put(r.pages[i], self.compute(r, i, tensor.get(r.pages[i - 1]) if i else b""))
             self.worker.save_layer(name)
         if not first:  # as vLLM does: nothing of the step waits for these loads
             self.worker.start_loads()

@@ -93,6 +93,7 @@ class Model:
         rank = getattr(parallel, "rank", 0) % tp
         self.share, self.shares = rank // copies, max(1, tp // copies)
         self.saves = rank % copies == 0
+        self.microbatched = bool(getattr(parallel, "use_ubatching", False))  # each of a step's microbatches has a part of a layer
         self.revised = bool(config.revision)
         self.writes = flag_of(config.given.get("save", True), "save")
         self.min_blocks = count_of(config.given.get("min_load_blocks", 1), "min_load_blocks", 1)

@@ -6,13 +6,15 @@ layer by layer as they are computed, and asked about after each step. A page is 
 with a load becomes a block that vLLM computes again, whatever goes wrong with a save a block that is not kept. When too much is under way, what comes waits
 for its turn: a load as long as a load may take, a save until its pages are given away.
 
-On a GPU the host waits for the current stream before a load begins, whose pages a step before may still use, and before the layers of a save are given, all at the
-end of the step. The times at which layers are asked for are those of launches there, so the cache's scheduler is told none.
+On a GPU the current stream waits for the layers of loads, and raises the event of a layer that is saved. The host waits for the stream before a load begins, whose pages
+a step before may still use, and at the end of a step for its loads: what was computed on a load that failed is computed again, and no save has it, since the scheduler
+lets a step with loads save nothing. The times at which layers are asked for are those of launches there, so the cache's scheduler is told none.
 """
 import errno
 from dataclasses import dataclass, field
 
 from tenuto import _core
+from tenuto._streams import Streams
 from tenuto.vllm.feed import Feed
 from tenuto.vllm.layout import group_of, layer_of, place
 from tenuto.vllm.messages import Done, Hello
@@ -38,12 +40,6 @@ class Save:
     committed: bool = False
 
 
-def settling(device):
-    """What waits until a GPU has done all that its current stream was asked for."""
-    import torch
-    return lambda: torch.cuda.current_stream(device).synchronize()
-
-
 class Worker:
     """`caches`: vLLM's tensors by layer; `describe`: what the model's KV is (connector.Model)."""
 
@@ -56,7 +52,7 @@ class Worker:
         self.registered, self.spaces, self.pools, self.memory = 0, {}, {}, None  # with which cache, and what is open in it
         self.loads, self.saves, self.waiting = [], {}, {}
         self.queue = {}  # saves that wait for their turn
-        self.driver, self.settle = None, None  # of pages on a GPU: who copies them, and what waits for the current stream
+        self.driver, self.device, self.streams = None, None, None  # of pages on a GPU: who copies them, where they lie, and its streams beside the cache
         self.invalid, self.failed, self.step = set(), set(), None
         self.done, self.stats, self.revision, self.said = Done(), Stats(warn), bytes(16), ""
 
@@ -81,7 +77,7 @@ class Worker:
         self.ranges = place(self.groups, layers)
         device = next(iter(caches.values())).device
         if device.type == "cuda":
-            self.driver, self.settle, self.feed.wanted = "cuda", settling(device), False
+            self.driver, self.device, self.feed.wanted = "cuda", device, False
             self.ranges = [(*r, device.index) for r in self.ranges]
         self.where = {name: (g.index, i) for g in self.groups for i, name in enumerate(g.layers)}
 
@@ -117,6 +113,7 @@ class Worker:
         if self.registered != self.store.generation:
             self._leave()
             self.memory = _core.Memory(cache, self.ranges, (), self.stage_bytes, self.driver)
+            self.streams = Streams(cache, self.device) if self.driver else None
             self.registered = self.store.generation
         for g in self.groups:
             geometry = _core.Geometry.from_bytes(g.geometry)
@@ -125,6 +122,9 @@ class Worker:
             self.spaces[g.index] = self.model.space(cache, g.index, self.model.share, geometry, self.model.means, self.revision)
 
     def _leave(self):
+        if self.streams:
+            self.streams.close()
+        self.streams = None
         self.generation, self.registered, self.spaces, self.pools, self.memory = 0, 0, {}, {}, None
 
     def gone(self, error):
@@ -193,8 +193,8 @@ class Worker:
     def _begin_load(self, load):
         """Begins a load. One that the model waits for makes place for itself; another has its turn later. It is over if it cannot begin."""
         until = load.begun + self.load_timeout_s
-        if self.settle:
-            self.settle()
+        if self.streams:
+            self.streams.settle()
         while load.waits and load.good is not None:
             try:
                 for group, (first, pages) in load.blocks.pages.items():
@@ -237,14 +237,14 @@ class Worker:
             self._load_failed(load.blocks, {g: 0 for g in load.blocks.pages})
 
     def wait_layer(self, name):
-        """A layer is about to be computed: its pages are there after this, or are known to be no good.
+        """A layer is about to be computed: its pages are there after this, or are known to be no good. On a GPU the stream waits, and goes on in any case: end_step tells.
 
         The cache takes the time between two waits of a load for compute. With several loads that must not be a wait for another one: so all are asked, which
         ends the compute of the layer before, then waited for, and asked again, which begins that of this layer.
         """
         group, layer = self.where.get(name, (None, 0))
         self._time_layer(group, layer)
-        loads = [load for load in self.loads if load.good is not None and group in load.parts]
+        loads = [load for load in self.loads if load.good is not None and group in load.parts and not self._stream_waits(load.parts[group][0], layer)]
         for timeout in (0.0, None, 0.0) if len(loads) > 1 else (None,):
             for load in loads:
                 part = load.parts[group][0]
@@ -256,6 +256,9 @@ class Worker:
                     if timeout is None or not isinstance(e, _core.Timeout):
                         self.gone(e)
                         return
+
+    def _stream_waits(self, part, layer):
+        return self.streams is not None and not part.ended and self.streams.wait(part, layer)
 
     def _time_layer(self, group, layer):
         space = self.spaces.get(group)
@@ -355,32 +358,37 @@ class Worker:
         return True
 
     def save_layer(self, name):
-        if self.settle:
+        """A layer was computed, on a GPU by the stream; of several microbatches by the first one, so that the layer is given at the end of the step."""
+        if self.model.microbatched:
             return
         group, layer = self.where.get(name, (None, 0))
-        for save in list(self.saves.values()):
-            part = save.parts.get(group)
-            if part is None or not save.early or save.committed or (group, layer) in save.given:
-                continue
+        saves = [s for s in self.saves.values() if group in s.parts and s.early and not s.committed and (group, layer) not in s.given]
+        done = self._done(group) if saves else None
+        for save in saves if done is not None else ():
             save.given.add((group, layer))
             try:
-                part.layer(layer)
+                save.parts[group].layer(layer, *done)
             except OSError as e:
                 self.gone(e)
                 return
 
+    def _done(self, group):
+        """What a layer of a save is given: an event, if the GPU has yet to compute it. None: the GPU's stream raises no event."""
+        return self.streams.done(self.pools[group]) if self.streams else ()
+
     def _commit(self, save):
         """Every layer that was not given yet is final now, or once the GPU is there."""
-        if self.settle:
-            self.settle()
         for group in self.groups:
             part = save.parts.get(group.index)
             if part is None:
                 continue
             try:
-                for layer in range(len(group.layers)):
-                    if (group.index, layer) not in save.given:
-                        part.layer(layer)
+                left = [layer for layer in range(len(group.layers)) if (group.index, layer) not in save.given]
+                done = self._done(group.index) if left else ()
+                if done is None:
+                    self.streams.settle()
+                for layer in left:
+                    part.layer(layer, *(done or ()))
                 part.commit()
             except OSError as e:
                 self.gone(e)
