@@ -3,7 +3,7 @@
 """Whether what comes back is what went, bit for bit, through each way that tensors of the GPU take.
 
 First test-cuda-device. Then tensors in the layouts of engines, saved and loaded through Python: in a cache of this process, from its host tier and from disk, and in
-one of another process; and a model whose prompt tenuto.hf keeps. At last test-cuda-device again under compute-sanitizer, which some machines refuse.
+one of another process; a model whose prompt tenuto.hf keeps; and the connector of vLLM, below an engine that computes next to nothing. At last test-cuda-device again under compute-sanitizer, which some machines refuse.
 """
 import contextlib
 import os
@@ -15,10 +15,14 @@ import clock
 import model as models
 import scratch
 import torch
-from transformers.cache_utils import DynamicCache
+from transformers.cache_utils import Cache, DynamicCache
 
 import tenuto
-from tenuto.hf import Prefixes, past
+from tenuto.hf import Loading, Prefixes, RestoredLayer, Shorter, past
+from tenuto.vllm.store import Config
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..', 'python', 'tests'))
+import vllm_engine  # noqa: E402
 
 LAYERS, PAGES, TOKENS, HEADS, DIM = 4, 64, 16, 8, 128
 PAGE = (TOKENS, HEADS, DIM)
@@ -110,6 +114,80 @@ def model(part, cache):
                saved=str(tuple(saved)), pages_on=str(where))
 
 
+class Counted:
+    """A load, and which layers the stream and the host have waited for."""
+
+    def __init__(self, load):
+        self._load, self.stream, self.host = load, [], []
+
+    def stream_wait(self, stream, layer):
+        self._load.stream_wait(stream, layer)
+        self.stream.append(layer)
+
+    def wait(self, layer=None):
+        self.host.append(layer)
+        return self._load.wait(layer)
+
+    def __getattr__(self, name):
+        return getattr(self._load, name)
+
+
+def streams(part, cache):
+    """A stream waits for all layers of a prefix but the last one. What is computed on a block that never came is not kept."""
+    m, _ = models.made(part.device.name, True)
+    store = Prefixes(cache, m.config, 'streams', dtype=m.dtype, plan='off', slack='off')
+    ids = torch.randint(512, (1, 1300), generator=torch.Generator().manual_seed(4)).to(part.device.name)
+    there = store.prefill(m, ids[:, :769])[0].get_seq_length()
+    for more in (0, 1):  # blocks that are asked for though they are not there
+        found = store.space.match(store.keys(ids), pin=True)
+        loading = Loading(store, store.space, store.keys(ids), found.blocks + more, found, 0, ids.device)
+        load = loading.load = Counted(loading.load)
+        kv = Cache(layers=[RestoredLayer(loading, i) for i in range(store.layers)])
+        saving, good = store.saving(ids, kv, there + more * store.block_tokens), None
+        try:
+            m(input_ids=ids[:, kv.get_seq_length():], **past(m, kv), use_cache=True, logits_to_keep=1)
+        except Shorter as short:
+            good = short.good
+        kept = saving.finish() if more else saving.abort()
+        by_stream = list(range(store.layers - 1)) if part.device.cuda else []
+        part.check('streams', (good, store.match(ids)) == (there if more else None, there) and load.stream == by_stream and not (kept and kept.stored), missing=more,
+                   restored=there, good_tokens=good, by_stream=load.stream, by_host=load.host, found=store.match(ids))
+    store.close()
+
+
+class Layer:
+    """A layer's pages for vllm_engine, whose tensors these are. On a GPU the stream is late with each of them."""
+
+    def __init__(self, device, blocks):
+        self.device_of, self.tensor = device, torch.zeros((blocks, vllm_engine.SIZE, vllm_engine.BYTES // vllm_engine.SIZE), dtype=torch.uint8, device=device.name)
+
+    def __getattr__(self, name):
+        return getattr(self.tensor, name)
+
+    def get(self, i):
+        return self.tensor[i].view(-1)[:vllm_engine.KNOWN].cpu().numpy().tobytes()
+
+    def put(self, i, data):
+        source = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+        if self.device_of.cuda:
+            torch.cuda._sleep(200000)
+            source = source.pin_memory()
+        self.tensor[i].view(-1)[:vllm_engine.KNOWN].copy_(source, non_blocking=True)
+
+
+def connector(part, directory):
+    """Both sides of vLLM's connector, on pages of the device. vLLM itself is stood in for."""
+    config = Config({'path': directory, 'serve': os.path.join(directory, 'vllm'), 'disk_bytes': '64MiB', 'host_bytes': '16MiB'})
+    for layerwise in (True, False):
+        engine = vllm_engine.Engine(config, layerwise=layerwise, layers=4, tensor=lambda blocks: Layer(part.device, blocks))
+        try:
+            found = [engine.run(*[(f'{layerwise} {seed}', blocks) for seed in range(4)]) for blocks in (4, 8, 8)]
+        finally:
+            engine.close()
+        part.check('vLLM connector', found == [[0] * 4, [4] * 4, [8] * 4] and not engine.wrong and not engine.said, layerwise=layerwise, found=found, wrong=engine.wrong,
+                   said=engine.said)
+
+
 def main():
     part = clock.Part(__doc__.split('\n')[0])
     if part.args.pack:
@@ -126,6 +204,10 @@ def main():
             layouts(part, cache, 'attached')
         with part.guarded('tenuto.hf'), tenuto.Cache(host_bytes=256 << 20) as cache:
             model(part, cache)
+        with part.guarded('streams'), tenuto.Cache(host_bytes=256 << 20) as cache:
+            streams(part, cache)
+        with part.guarded('vLLM connector'):
+            connector(part, directory)
         if part.args.pack:
             cufile(part, directory)
     sanitizer = shutil.which('compute-sanitizer') or shutil.which('compute-sanitizer', path='/usr/local/cuda/bin')

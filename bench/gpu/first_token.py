@@ -43,16 +43,22 @@ class Sizes:
 
 
 class Waited:
-    """A load of tenuto, with marks around each wait for a layer."""
+    """A load of tenuto, with marks around each wait for a layer, by the stream or by the host."""
 
     def __init__(self, load, device):
         self._load, self._device, self.gaps = load, device, []
 
-    def wait(self, layer):
+    def _marked(self, call, *args):
         before = self._device.mark()
-        good = self._load.wait(layer)
+        out = call(*args)
         self.gaps.append((before, self._device.mark()))
-        return good
+        return out
+
+    def wait(self, layer):
+        return self._marked(self._load.wait, layer)
+
+    def stream_wait(self, stream, layer):
+        return self._marked(self._load.stream_wait, stream, layer)
 
     def __getattr__(self, name):
         return getattr(self._load, name)

@@ -96,7 +96,7 @@ class GpuCheck(Case):
         self.assertEqual(told['parts']['correctness']['rows'][0], {'what': 'test-cuda-device', 'good': True, 'status': 0, 'checks': ['copy'], 'bad': [], 'other': [], 'error': ''})
         self.assertEqual([row for row in told['parts']['copies']['rows'] if row['what'] in ('bench-cuda-copies', 'tenuto') and 'good' not in row],
                          [{'what': 'bench-cuda-copies', 'told': {'gb_per_s': 12.5}}, {'what': 'bench-cuda-copies', 'told': {'gb_per_s': 13}}, {'what': 'tenuto', 'told': {'ratio': 0.95}}])
-        self.assertEqual(rows['correctness'].count('tensors'), 12)
+        self.assertEqual([rows['correctness'].count(what) for what in ('tensors', 'tenuto.hf', 'streams', 'vLLM connector')], [12, 1, 2, 2])
         self.assertEqual([r for r in told['parts']['correctness']['rows'] if r['what'] == 'cufile'], [{'what': 'cufile', 'status': 77, 'told': [{'gds': 'libtenuto_gds.so'}], 'error': ''}])
         self.assertEqual(rows['copies'].count('objects'), 5)
         self.assertEqual([rows['first_token'].count(what) for what in ('run', 'summary', 'crossover', 'logits')], [14, 4, 2, 2])
