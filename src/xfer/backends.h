@@ -16,8 +16,15 @@ int tn_xfer_backend_told(const struct tn_xfer_backend_ops *ops, int rc);
 #define TN_XFER_PARAMS_MAX 16u
 #define TN_XFER_SPEC_BYTES 512u
 
-/* Cuts a copy of a spec into its name and up to TN_XFER_PARAMS_MAX parameters. what: "backend", for messages. 0, or -EINVAL with detail. */
-int tn_xfer_spec_split(const char *what, char *spec, struct tn_xfer_param *params, uint32_t *n);
+/* A spec in its parts: the text, whose name ends with a zero, and the parameters, which point into it. */
+struct tn_xfer_spec {
+	char name[TN_XFER_SPEC_BYTES];
+	struct tn_xfer_param param[TN_XFER_PARAMS_MAX];
+	uint32_t n;
+};
+
+/* Cuts a copy of a text into its name and its parameters. what: "backend", for messages. 0, or -EINVAL with detail: text may be NULL, empty or too long. */
+int tn_xfer_spec_split(const char *what, const char *text, struct tn_xfer_spec *out);
 
 /* A whole number of a spec: 0, or -EINVAL with detail. */
 int tn_xfer_param_number(const char *backend, const struct tn_xfer_param *param, uint64_t least, uint64_t most, uint64_t *out);

@@ -55,22 +55,15 @@ static int add(struct tn_xfer_agent *a, const struct tn_xfer_backend_ops *ops, v
 int tn_xfer_backend_add(struct tn_xfer_agent *agent, const char *spec)
 {
 	const struct tn_xfer_backend_ops *ops = NULL;
-	struct tn_xfer_param params[TN_XFER_PARAMS_MAX];
-	char own[TN_XFER_SPEC_BYTES];
-	uint32_t n;
+	struct tn_xfer_spec parts;
 	void *self;
-	int rc;
+	int rc = agent ? tn_xfer_spec_split("backend", spec, &parts) : tn_fail(-EINVAL, "no agent");
 
-	if (!agent || !spec || !*spec || strlen(spec) >= sizeof(own))
-		return tn_fail(-EINVAL, "a backend \"%.40s\": NAME,key=value of 1 to %u bytes is wanted", spec ? spec : "NULL", TN_XFER_SPEC_BYTES - 1);
-	snprintf(own, sizeof(own), "%s", spec);
-	rc = tn_xfer_spec_split("backend", own, params, &n);
+	if (rc == 0)
+		rc = find(parts.name, &ops);
 	if (rc)
 		return rc;
-	rc = find(own, &ops);
-	if (rc)
-		return rc;
-	rc = tn_xfer_backend_told(ops, ops->create(params, n, &self));
+	rc = tn_xfer_backend_told(ops, ops->create(parts.param, parts.n, &self));
 	if (rc)
 		return rc;
 	rc = add(agent, ops, self);

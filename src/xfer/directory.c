@@ -24,22 +24,16 @@ int tn_xfer_directory_set(struct tn_xfer_agent *agent, const char *spec)
 {
 	const struct tn_xfer_directory_ops *ops;
 	const struct tn_plugin *plugin = NULL;
-	struct tn_xfer_param params[TN_XFER_PARAMS_MAX];
-	char own[TN_XFER_SPEC_BYTES];
-	uint32_t n;
+	struct tn_xfer_spec parts;
 	void *self;
-	int rc;
+	int rc = agent ? tn_xfer_spec_split("directory", spec, &parts) : tn_fail(-EINVAL, "no agent");
 
-	if (!agent || !spec || !*spec || strlen(spec) >= sizeof(own))
-		return tn_fail(-EINVAL, "a directory \"%.40s\": NAME,key=value of 1 to %u bytes is wanted", spec ? spec : "NULL", TN_XFER_SPEC_BYTES - 1);
-	snprintf(own, sizeof(own), "%s", spec);
-	rc = tn_xfer_spec_split("directory", own, params, &n);
 	if (rc == 0)
-		rc = tn_plugin_open(TN_PLUGIN_XFER_DIRECTORY, own, &plugin);
+		rc = tn_plugin_open(TN_PLUGIN_XFER_DIRECTORY, parts.name, &plugin);
 	if (rc)
 		return rc;
 	ops = plugin->table;
-	rc = told(ops, ops->create(params, n, &self));
+	rc = told(ops, ops->create(parts.param, parts.n, &self));
 	if (rc)
 		return rc;
 	pthread_mutex_lock(&agent->lock);

@@ -1,16 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "xfer/backends.h"
 
-int tn_xfer_spec_split(const char *what, char *spec, struct tn_xfer_param *params, uint32_t *n)
+int tn_xfer_spec_split(const char *what, const char *text, struct tn_xfer_spec *out)
 {
-	char *next = strchr(spec, ',');
+	char *next;
 
-	*n = 0;
+	if (!text || !*text || strlen(text) >= sizeof(out->name))
+		return tn_fail(-EINVAL, "%s \"%.40s\": NAME,key=value of 1 to %u bytes is wanted", what, text ? text : "NULL", TN_XFER_SPEC_BYTES - 1);
+	snprintf(out->name, sizeof(out->name), "%s", text);
+	out->n = 0;
+	next = strchr(out->name, ',');
 	for (char *at = next; at; at = next) {
 		char *equals;
 
@@ -20,11 +25,11 @@ int tn_xfer_spec_split(const char *what, char *spec, struct tn_xfer_param *param
 			*next = 0;
 		equals = strchr(at, '=');
 		if (!equals || equals == at)
-			return tn_fail(-EINVAL, "%s %s: \"%s\" is no parameter: key=value is wanted", what, spec, at);
-		if (*n == TN_XFER_PARAMS_MAX)
-			return tn_fail(-EINVAL, "%s %s: more than %u parameters", what, spec, TN_XFER_PARAMS_MAX);
+			return tn_fail(-EINVAL, "%s %s: \"%s\" is no parameter: key=value is wanted", what, out->name, at);
+		if (out->n == TN_XFER_PARAMS_MAX)
+			return tn_fail(-EINVAL, "%s %s: more than %u parameters", what, out->name, TN_XFER_PARAMS_MAX);
 		*equals = 0;
-		params[(*n)++] = (struct tn_xfer_param){at, equals + 1};
+		out->param[out->n++] = (struct tn_xfer_param){at, equals + 1};
 	}
 	return 0;
 }
