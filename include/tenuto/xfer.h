@@ -511,8 +511,8 @@ TN_API int tn_xfer_status(struct tn_xfer_request *request, struct tn_xfer_status
 /**
  * tn_xfer_wait - sleeps until the request has ended, or has failed
  *
- * Return: 0: all bytes were moved; -EAGAIN: it still goes on at @deadline_ns; -EINVAL: it was not posted; else why it failed. After a failure bytes may still move:
- * tn_xfer_status says so, and tn_xfer_cancel waits until they do not.
+ * Return: 0: all bytes were moved; -EAGAIN: it still goes on at @deadline_ns; -EINVAL: it was not posted; else why it failed, and tn_error_last says what the backend
+ * knows of it: of a store its answer, also that of the last try before a deadline. After a failure bytes may still move: tn_xfer_status says so, and tn_xfer_cancel waits until they do not.
  */
 TN_API int tn_xfer_wait(struct tn_xfer_request *request, uint64_t deadline_ns);
 

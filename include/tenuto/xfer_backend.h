@@ -155,10 +155,12 @@ struct tn_xfer_cost {
  * @error:          why the last call of this thread that failed has failed, in words; plugins have it, in the library tn_error_last knows
  * @process:        the process that an identity names; 0: none. Metadata is bytes that anybody may have sent: the agent calls peer_add only if the kernel says that
  *                  this process is at the other end of the connection (Unix sockets), or if the shared secret has signed the metadata (TCP)
+ * @why:            what is known of why a job fails or has failed, in words: how many bytes of @out with the zero; 0: nothing. From post until forget, at the same
+ *                  time as other calls about the job. The agent holds locks, so it waits for nothing
  * @flags:          TN_XFER_USES_MAPPED: the agent maps a peer's memory where it can be mapped; TN_XFER_WHOLE
  *
  * Those that a backend lacks are NULL: process, section_add (nothing to do; handles are NULL), section_remove, section_key, query, identity and the peers (own agent
- * only), prepare, forget, cancel (it looks at @stop), error.
+ * only), prepare, forget, cancel (it looks at @stop), error, why.
  */
 struct tn_xfer_backend_ops {
 	size_t size;
@@ -183,6 +185,7 @@ struct tn_xfer_backend_ops {
 	const char *(*error)(void);
 	uint32_t (*process)(void *backend, const unsigned char *identity, size_t bytes);
 	uint32_t flags;
+	size_t (*why)(void *backend, const struct tn_xfer_job *job, char *out, size_t bytes);
 };
 
 #ifdef __cplusplus

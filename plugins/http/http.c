@@ -35,6 +35,8 @@ struct slot {
 	struct curl_slist *fields;
 	uint64_t resume_ns; /* when the next try begins; 0: a try is under way */
 	struct http_cursor out, in;
+	char error[CURL_ERROR_SIZE]; /* what libcurl says of the try */
+	char answer[HTTP_ANSWER_BYTES]; /* body of an answer to a request that has no place for it */
 };
 
 struct http {
@@ -152,6 +154,18 @@ static int rewind_body(void *arg, curl_off_t offset, int origin)
 	return CURL_SEEKFUNC_OK;
 }
 
+static void keep_text(struct slot *s, const char *bytes, size_t n)
+{
+	struct http_request *r = s->request;
+	char *text = r->text_bytes ? r->text : s->answer;
+	size_t fits = (r->text_bytes ? r->text_bytes : sizeof(s->answer)) - 1 - r->text_used;
+
+	fits = n < fits ? n : fits;
+	memcpy(text + r->text_used, bytes, fits);
+	r->text_used += (uint32_t)fits;
+	text[r->text_used] = 0;
+}
+
 static size_t take_body(char *bytes, size_t size, size_t count, void *arg)
 {
 	struct slot *s = arg;
@@ -167,14 +181,7 @@ static size_t take_body(char *bytes, size_t size, size_t count, void *arg)
 		r->too_long |= fits < n;
 		return fits;
 	}
-	if (r->text_bytes) {
-		size_t fits = r->text_bytes - 1 - r->text_used;
-
-		fits = n < fits ? n : fits;
-		memcpy(r->text + r->text_used, bytes, fits);
-		r->text_used += (uint32_t)fits;
-		r->text[r->text_used] = 0;
-	}
+	keep_text(s, bytes, n);
 	return n;
 }
 
@@ -242,6 +249,7 @@ static void set_transport(struct slot *s)
 	curl_easy_setopt(e, CURLOPT_PROTOCOLS_STR, "http,https");
 	curl_easy_setopt(e, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1); /* a connection per transfer: HTTP/2 would put all into one */
 	curl_easy_setopt(e, CURLOPT_NOSIGNAL, 1L);
+	curl_easy_setopt(e, CURLOPT_ERRORBUFFER, s->error);
 	curl_easy_setopt(e, CURLOPT_PATH_AS_IS, 1L);
 	curl_easy_setopt(e, CURLOPT_TCP_KEEPALIVE, 1L);
 	curl_easy_setopt(e, CURLOPT_CONNECTTIMEOUT_MS, CONNECT_MS);
@@ -332,8 +340,8 @@ static void begin_try(struct slot *s)
 	r->tries++;
 	r->moved = 0;
 	r->text_used = 0;
-	if (r->text_bytes)
-		r->text[0] = 0;
+	keep_text(s, "", 0);
+	s->error[0] = 0;
 	forget_fields(r);
 	http_cursor_set(&s->out, r->body, r->nbody, r->body_skip, r->body_bytes);
 	http_cursor_set(&s->in, r->into, r->ninto, 0, r->into_bytes);
@@ -374,6 +382,7 @@ static void finish_try(struct slot *s, CURLcode result)
 	curl_easy_getinfo(s->easy, CURLINFO_RESPONSE_CODE, &status);
 	leave_try(s);
 	r->status = (int)status;
+	r->answer = r->text_bytes ? r->text : s->answer;
 	if (r->too_long) {
 		code = -EIO;
 	} else if (result == CURLE_OK) {
@@ -382,6 +391,10 @@ static void finish_try(struct slot *s, CURLcode result)
 	} else {
 		code = transport_code(result, &again);
 	}
+	r->failure = code ? code : r->failure;
+	if (code && r->failed)
+		r->failed(r, code, result == CURLE_OK || r->too_long ? NULL : s->error[0] ? s->error : curl_easy_strerror(result));
+	r->answer = NULL;
 	if (code && again)
 		pause_or_end(s, code);
 	else
@@ -390,11 +403,12 @@ static void finish_try(struct slot *s, CURLcode result)
 
 /* ---- the loop --------------------------------------------------------------------------------------------------------- */
 
+/* Whoever has a failure to tell tells it, and not that the time for another try is over. */
 static int over(const struct http_request *r, uint64_t now)
 {
 	if (r->stop && __atomic_load_n(r->stop, __ATOMIC_ACQUIRE))
 		return -ECANCELED;
-	return r->deadline_ns <= now ? -ETIMEDOUT : 0;
+	return r->deadline_ns > now ? 0 : r->failure ? r->failure : -ETIMEDOUT;
 }
 
 static void end_overdue(struct slot *s, uint64_t now)

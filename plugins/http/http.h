@@ -22,6 +22,7 @@
 
 #define HTTP_URL_BYTES 8192u
 #define HTTP_ETAG_BYTES 128u
+#define HTTP_ANSWER_BYTES 1024u
 #define HTTP_CONNECTIONS_MAX 256u
 #define HTTP_NO_DEADLINE UINT64_MAX
 
@@ -55,19 +56,22 @@ int http_field(struct http_line *line, const char *format, ...) __attribute__((f
  * struct http_request - zero it, then set what is the caller's
  * @describe:  writes @line: 0, or -errno, which ends the request
  * @check:     of an answer of any status: 0, or -errno and perhaps @again. NULL: http_check
+ * @failed:    of a try that has failed with @code, whether or not another one follows. @why: what libcurl says of the transport; NULL: an answer came. NULL: nobody asks
  * @done:      the end; the last access to the request and to its buffers was before
  * @stop:      becomes 1 (atomic) when the request is to end; then http_poke is called; NULL: nobody stops it
- * @deadline_ns: CLOCK_MONOTONIC; ends the request with -ETIMEDOUT, whatever it does; no try begins that could only end behind it
+ * @deadline_ns: CLOCK_MONOTONIC; ends the request, whatever it does: with what the try before has failed with, or -ETIMEDOUT. No try begins behind it
  * @body, @nbody: what is sent; @body_skip of its bytes are passed over, then @body_bytes are sent
  * @into, @ninto, @into_bytes: where the body of a 2xx answer goes; one that is longer is an error
  * @etag:      NULL, or HTTP_ETAG_BYTES that get the ETag as the server wrote it; "": the answer had none
- * @text, @text_bytes: where other bodies go, with a zero at the end; what does not fit is dropped
+ * @text, @text_bytes: where other bodies go, with a zero at the end; what does not fit is dropped. NULL: HTTP_ANSWER_BYTES of the client's own
  *
  * Results, also for check:
  * @code:      0, or -errno: of the transport, or of check
  * @status:    of the answer of the last try; 0: none came
  * @again:     set by check: the failure may pass
  * @tries:     that were begun
+ * @failure:   -errno of the last try that has failed; 0: none has
+ * @answer:    during check and failed: @text, or the client's own
  * @too_long:  the body of the answer had more than @into_bytes, which is -EIO
  * @moved:     bytes in @into
  * @text_used: bytes in @text
@@ -78,6 +82,7 @@ struct http_request {
 	struct http_request *next;
 	int (*describe)(struct http_request *r, struct http_line *line);
 	int (*check)(struct http_request *r);
+	void (*failed)(struct http_request *r, int code, const char *why);
 	void (*done)(struct http_request *r);
 	void *waiter; /* of http_wait */
 	const uint32_t *stop;
@@ -91,9 +96,11 @@ struct http_request {
 	uint64_t into_bytes;
 	char *etag;
 	char *text;
+	const char *answer;
 	uint32_t text_bytes;
 	uint32_t text_used;
 	int32_t code;
+	int32_t failure;
 	int32_t status;
 	uint32_t tries;
 	bool again;

@@ -48,6 +48,9 @@ struct work {
 	uint32_t nparts;
 	uint32_t *order; /* pieces by object and offset */
 	struct iovec *iov; /* in that order */
+	pthread_mutex_t lock; /* of why */
+	bool failed; /* a part has ended with a failure, and why is its reason */
+	char why[S3_WHY_BYTES]; /* of the last try that has failed */
 	struct part part[];
 };
 
@@ -56,19 +59,29 @@ enum { PARTS_LEFT };
 
 /* ---- sections ---------------------------------------------------------------------------------------------------------- */
 
+static int check_key(const struct tn_xfer_section *section)
+{
+	size_t n = section->meta ? strlen(section->meta) : 0;
+
+	if (n && n <= S3_KEY_MAX)
+		return 0;
+	return s3_fail(-EINVAL, "an OBJECT section of device %llu: its meta is the key of the object, 1 to %u bytes; it has %zu",
+		       (unsigned long long)section->device, S3_KEY_MAX, n);
+}
+
 static int section_add(void *backend, enum tn_xfer_segment segment, const struct tn_xfer_section *section, void **handle)
 {
 	struct backend *b = backend;
-	const char *key = section->meta ? section->meta : "";
-	size_t n = strlen(key);
+	const char *key = section->meta;
 	struct object *o;
+	size_t n;
 
 	*handle = NULL;
 	if (segment != TN_XFER_OBJECT)
 		return 0;
-	if (!n || n > S3_KEY_MAX)
-		return s3_fail(-EINVAL, "an OBJECT section of device %llu: its meta is the key of the object, 1 to %u bytes; it has %zu",
-			       (unsigned long long)section->device, S3_KEY_MAX, n);
+	if (check_key(section))
+		return -EINVAL;
+	n = strlen(key);
 	pthread_mutex_lock(&b->lock);
 	for (o = b->objects; o && strcmp(o->key, key); o = o->next)
 		;
@@ -107,20 +120,29 @@ static void section_remove(void *backend, void *handle)
 	pthread_mutex_unlock(&b->lock);
 }
 
+static void query_failed(struct s3_transfer *t, const char *why)
+{
+	snprintf(t->arg, S3_WHY_BYTES, "%s", why);
+}
+
 static int query(void *backend, enum tn_xfer_segment segment, const struct tn_xfer_section *section, struct tn_xfer_found *out)
 {
 	struct backend *b = backend;
-	struct s3_transfer t = {.op = S3_HEAD, .key = section->meta, .deadline_ns = http_now_ns() + QUERY_NS};
+	char why[S3_WHY_BYTES] = "the store has not answered in time: check endpoint, and that the store runs";
+	struct s3_transfer t = {.op = S3_HEAD, .key = section->meta, .deadline_ns = http_now_ns() + QUERY_NS, .arg = why, .failed = query_failed};
 	int rc;
 
 	*out = (struct tn_xfer_found){0};
 	if (segment != TN_XFER_OBJECT)
 		return -ENOTSUP;
+	rc = check_key(section);
+	if (rc)
+		return rc;
 	rc = s3_wait(b->client, &t);
 	if (rc == -ENOENT)
 		return 0;
 	if (rc)
-		return s3_fail(rc, "object %.200s: the store says nothing of it: %s", section->meta ? section->meta : "(no meta)", strerror(-rc));
+		return s3_fail(rc, "query: %s", why);
 	out->exists = 1;
 	out->bytes = t.object_bytes;
 	return 0;
@@ -211,6 +233,7 @@ static void work_free(struct work *w)
 {
 	for (uint32_t i = 0; i < w->nparts; i++)
 		s3_forget(&w->part[i].transfer);
+	pthread_mutex_destroy(&w->lock);
 	free(w->order);
 	free(w->iov);
 	free(w);
@@ -222,6 +245,7 @@ static struct work *work_new(uint32_t n)
 
 	if (!w)
 		return NULL;
+	pthread_mutex_init(&w->lock, NULL);
 	w->order = malloc((n + 1) * sizeof(w->order[0]));
 	w->iov = malloc((n + 1) * sizeof(w->iov[0]));
 	if (w->order && w->iov)
@@ -269,13 +293,38 @@ static void forget(void *backend, struct tn_xfer_job *job)
 
 /* ---- jobs -------------------------------------------------------------------------------------------------------------- */
 
+/* A part that has ended keeps its reason; else the last try that has failed tells it. */
+static void part_failed(struct s3_transfer *t, const char *why)
+{
+	struct work *w = ((struct part *)(void *)t)->job->work;
+
+	pthread_mutex_lock(&w->lock);
+	if (!w->failed)
+		snprintf(w->why, sizeof(w->why), "%s", why);
+	pthread_mutex_unlock(&w->lock);
+}
+
+static size_t why(void *backend, const struct tn_xfer_job *job, char *out, size_t bytes)
+{
+	struct work *w = job->work;
+	size_t n;
+
+	pthread_mutex_lock(&w->lock);
+	n = *w->why ? (size_t)snprintf(out, bytes, "%s", w->why) + 1 : 0;
+	pthread_mutex_unlock(&w->lock);
+	return n < bytes ? n : bytes;
+}
+
 static void part_done(struct s3_transfer *t)
 {
 	struct part *p = (struct part *)(void *)t;
 	struct tn_xfer_job *job = p->job;
-	const struct work *w = job->work;
+	struct work *w = job->work;
 	uint64_t left = t->moved;
 
+	pthread_mutex_lock(&w->lock);
+	w->failed |= t->code != 0;
+	pthread_mutex_unlock(&w->lock);
 	for (uint32_t i = p->first; i < p->first + p->n; i++) {
 		struct tn_xfer_piece *piece = &job->piece[w->order[i]];
 		uint64_t moved = left < piece->bytes ? left : piece->bytes;
@@ -296,9 +345,14 @@ static void post(void *backend, struct tn_xfer_job *job)
 		job->ended(job);
 		return;
 	}
+	pthread_mutex_lock(&w->lock);
+	w->failed = false;
+	w->why[0] = 0;
+	pthread_mutex_unlock(&w->lock);
 	job->word[PARTS_LEFT] = n;
 	/* The job may be over before the last part is posted, but not before the last part is done. */
 	for (uint32_t i = 0; i < n; i++) {
+		w->part[i].transfer.failed = part_failed;
 		w->part[i].transfer.done = part_done;
 		s3_post(&w->part[i].transfer);
 	}
@@ -377,6 +431,7 @@ static const struct tn_xfer_backend_ops ops = {
 	.cancel = cancel,
 	.error = s3_error,
 	.flags = TN_XFER_WHOLE,
+	.why = why,
 };
 
 const struct tn_plugin tn_plugin = {

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "answer.h"
 #include "store.h"
 #include "upload.h"
 
@@ -108,6 +109,13 @@ static int check(struct http_request *r)
 	return 0;
 }
 
+static void single_failed(struct http_request *r, int code, const char *why)
+{
+	struct s3_transfer *t = transfer_of(r);
+
+	s3_tell(&t->client->store, t, r, code, why);
+}
+
 static void single_done(struct http_request *r)
 {
 	struct s3_transfer *t = transfer_of(r);
@@ -149,7 +157,7 @@ void s3_post(struct s3_transfer *t)
 		s3_upload_begin(t->upload, t);
 		return;
 	}
-	t->http = (struct http_request){.describe = describe, .check = check, .done = single_done, .stop = t->stop, .deadline_ns = t->deadline_ns};
+	t->http = (struct http_request){.describe = describe, .check = check, .failed = single_failed, .done = single_done, .stop = t->stop, .deadline_ns = t->deadline_ns};
 	if (t->op == S3_PUT) {
 		t->http.body = t->iov;
 		t->http.nbody = t->niov;

@@ -24,6 +24,8 @@
 #define S3_PART_MIN (UINT64_C(5) << 20)
 /** Most bytes of an object, as S3 has it. */
 #define S3_OBJECT_MAX (UINT64_C(5) << 40)
+/** Bytes of a reason in words, with the zero. */
+#define S3_WHY_BYTES 400u
 
 struct s3_client;
 struct s3_upload;
@@ -77,8 +79,10 @@ enum s3_op {
  * @iov, @niov: where they go to or come from
  * @if_absent: S3_PUT: -EEXIST if there is such an object. -EIO if it is found after a try that failed, because that try may have made it
  * @stop, @deadline_ns: as of struct http_request
+ * @arg:    the caller's own
+ * @failed: a try has failed, whether or not another one follows: why, in words, until it returns; NULL: nobody asks
  * @done:   the end
- * @code:   0; -ENOENT: no such object; -EACCES: the store refuses; -EEXIST; -EIO: short, damaged, or the store fails; -ECONNREFUSED, -EHOSTUNREACH; -ENOSPC; -ETIMEDOUT; -ECANCELED
+ * @code:   0; -ENOENT: no such object; -EACCES: the store refuses; -EEXIST; -EIO: short, damaged, or the store fails; -ECONNREFUSED, -EHOSTUNREACH; -ENOSPC; -ETIMEDOUT: the deadline, and no try has failed; -ECANCELED
  * @moved:  bytes that are in their place; of S3_PUT all or none
  * @object_bytes: S3_HEAD: how long it is
  * @upload: of s3_prepare
@@ -96,6 +100,8 @@ struct s3_transfer {
 	int32_t code;
 	const uint32_t *stop;
 	uint64_t deadline_ns;
+	void *arg;
+	void (*failed)(struct s3_transfer *t, const char *why);
 	void (*done)(struct s3_transfer *t);
 	uint64_t moved;
 	uint64_t object_bytes;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "answer.h"
 #include "client.h"
 #include "store.h"
 
@@ -82,25 +83,6 @@ void s3_upload_free(struct s3_upload *upload)
 	free(upload);
 }
 
-/* The text of an XML element that has no others inside. Return: whether it is there and fits. */
-static bool find_element(const char *xml, const char *name, char *out, size_t bytes)
-{
-	char open[40];
-	const char *from, *end;
-
-	snprintf(open, sizeof(open), "<%s>", name);
-	from = strstr(xml, open);
-	if (!from)
-		return false;
-	from += strlen(open);
-	end = strchr(from, '<');
-	if (!end || end == from || (size_t)(end - from) >= bytes)
-		return false;
-	memcpy(out, from, (size_t)(end - from));
-	out[end - from] = 0;
-	return true;
-}
-
 /* "uploadId=ID", with what stands before it. */
 static int make_query(char out[QUERY_BYTES], const char *before, const char *id)
 {
@@ -153,6 +135,13 @@ static void end(struct s3_upload *u, int code)
 	t->done(t);
 }
 
+static void own_failed(struct http_request *r, int code, const char *why)
+{
+	const struct s3_upload *u = (const struct s3_upload *)(const void *)r;
+
+	s3_tell(u->store, u->transfer, r, code, why);
+}
+
 /* ---- complete ---------------------------------------------------------------------------------------------------------- */
 
 static int describe_complete(struct http_request *r, struct http_line *line)
@@ -196,6 +185,7 @@ static void complete(struct s3_upload *u)
 	u->http = (struct http_request){
 		.describe = describe_complete,
 		.check = check_complete,
+		.failed = own_failed,
 		.done = complete_done,
 		.stop = u->transfer->stop,
 		.deadline_ns = u->transfer->deadline_ns,
@@ -231,6 +221,13 @@ static int check_part(struct http_request *r)
 	return code ? code : r->etag[0] && !strpbrk(r->etag, "<>&") ? 0 : -EIO;
 }
 
+static void part_failed(struct http_request *r, int code, const char *why)
+{
+	const struct s3_upload *u = ((const struct part *)(const void *)r)->upload;
+
+	s3_tell(u->store, u->transfer, r, code, why);
+}
+
 static void part_done(struct http_request *r)
 {
 	struct part *p = (struct part *)(void *)r;
@@ -259,6 +256,7 @@ static void send_parts(struct s3_upload *u)
 			.http = {
 				.describe = describe_part,
 				.check = check_part,
+				.failed = part_failed,
 				.done = part_done,
 				.stop = t->stop,
 				.deadline_ns = t->deadline_ns,
@@ -292,7 +290,7 @@ static int check_begin(struct http_request *r)
 	struct s3_upload *u = (struct s3_upload *)(void *)r;
 	int code = s3_check(r);
 
-	return code ? code : find_element(u->text, "UploadId", u->id, sizeof(u->id)) ? 0 : -EIO;
+	return code ? code : s3_element(u->text, "UploadId", u->id, sizeof(u->id)) ? 0 : -EIO;
 }
 
 static void begin_done(struct http_request *r)
@@ -313,6 +311,7 @@ void s3_upload_begin(struct s3_upload *u, struct s3_transfer *t)
 	u->http = (struct http_request){
 		.describe = describe_begin,
 		.check = check_begin,
+		.failed = own_failed,
 		.done = begin_done,
 		.stop = t->stop,
 		.deadline_ns = t->deadline_ns,

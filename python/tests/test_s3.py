@@ -81,6 +81,15 @@ class Store(Case):
             request.cancel(10)
             return request.results()
 
+    def told(self, op, runs, timeout=20, agent=None):
+        """What a request that fails says."""
+        with self.request(op, bytearray(sum(r[2] for r in runs)), runs, agent) as request:
+            request.post(timeout)
+            with self.assertRaises(tenuto.Error) as caught:
+                request.wait()
+            request.cancel(10)
+            return str(caught.exception)
+
 
 @unittest.skipUnless(weed_program(), 'SeaweedFS is missing: make setup installs it')
 class RealTest(Store):
@@ -151,6 +160,15 @@ class RealTest(Store):
             agent.query([(0, 0, 1, 'whole')], xfer.OBJECT)
         self.assertEqual(caught.exception.errno, errno.EACCES)
 
+    def test_the_caller_is_told_what_the_store_said(self):
+        for options, words in ((',secret_key=another', ('HTTP 403 SignatureDoesNotMatch', 'check secret_key')), (',access_key=another', ('HTTP 403 InvalidAccessKeyId', 'check access_key')),
+                               ('', ('HTTP 404 NoSuchKey', 'no such object'))):
+            with self.subTest(options):
+                agent = self.open_agent(options)
+                told = self.told('read', [('a/missing', 0, 1)], agent=agent)
+                for word in (f'object a/missing of {self.endpoint}/{BUCKET}', *words):
+                    self.assertIn(word, told)
+
     def test_a_request_may_be_posted_again(self):
         data = bytearray(content('again', 6 << 20))
         with self.request('write', data, [('again', 0, len(data))]) as request:
@@ -198,6 +216,26 @@ class FaultTest(Store):
                 self.assertEqual(self.fails(code, 'read', [(f'refused.{fault}', 0, 10)]), [(code, 0)])
                 self.assertEqual(self.fails(code, 'write', [(f'refused.{fault}', 0, 10)]), [(code, 0)])
                 self.assertEqual(self.server.methods(f'refused.{fault}'), ['GET', 'PUT'])
+
+    def test_the_caller_is_told_what_failed(self):
+        for op in ('read', 'write'):
+            for key, words in (('told.403', ('HTTP 403 Told', 'access_key')), ('told.404', ('HTTP 404', 'no such object')), ('told.507', ('HTTP 507', 'is full')),
+                               ('told.500', ('HTTP 500', 'log')), ('told.reset', ('connection broke',))):
+                with self.subTest(key, op=op):
+                    self.stored(key)
+                    told = self.told(op, [(key, 0, 1000)])
+                    for word in (f'object {key} of {self.endpoint}/{BUCKET}', *words):
+                        self.assertIn(word, told)
+        self.assertIn('HTTP 500', self.told('write', [('parts.part500', 0, 2 * PART + 1)]))
+        self.stored('two.short')
+        self.assertIn('object two.short', self.told('read', [('two.short', 0, 400), ('two.short', 400, 400)]))
+        with self.assertRaisesRegex(tenuto.Error, 'object asked.403 of .*HTTP 403'):
+            self.agent.query([(0, 0, 1, 'asked.403')], xfer.OBJECT)
+
+    def test_a_deadline_while_tries_go_on_tells_why_they_failed(self):
+        agent = self.open_agent(',tries=100')
+        with self.assertRaisesRegex(tenuto.Timeout, 'object tells.503 of .*HTTP 503'):
+            self.put('tells.503', b'x', timeout=0.4, agent=agent)
 
     def test_what_failed_of_a_whole_write_is_not_written_alone(self):
         unit = PART // 10

@@ -270,6 +270,25 @@ static void fill(struct slot *s, struct tn_xfer_job *job)
 	s->req.iov_count = s->npieces;
 }
 
+/* Of the first piece that was not moved as a whole: which file, and where in it. */
+static size_t file_why(void *backend, const struct tn_xfer_job *job, char *out, size_t bytes)
+{
+	for (uint32_t i = 0; i < job->npieces; i++) {
+		const struct tn_xfer_piece *p = &job->piece[i];
+		int status = __atomic_load_n(&p->status, __ATOMIC_ACQUIRE);
+		const struct file *file = file_of(job, p);
+		size_t n;
+
+		if (!status || status == -EINPROGRESS || status == -ECANCELED)
+			continue;
+		n = (size_t)snprintf(out, bytes, "%s%.200s: %llu of %llu bytes at %llu", *file->path ? "file " : "descriptor", file->path,
+				     (unsigned long long)__atomic_load_n(&p->moved, __ATOMIC_RELAXED), (unsigned long long)p->bytes,
+				     (unsigned long long)file_offset(job, p)) + 1;
+		return n < bytes ? n : bytes;
+	}
+	return 0;
+}
+
 /* Hands pieces of a job to the engine. False: the engine or the slots are full. */
 static bool issue(struct files *f, struct tn_xfer_job *job)
 {
@@ -524,4 +543,5 @@ const struct tn_xfer_backend_ops tn_xfer_file_ops = {
 	.cost = file_cost,
 	.post = file_post,
 	.cancel = file_cancel,
+	.why = file_why,
 };

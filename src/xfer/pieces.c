@@ -239,3 +239,23 @@ int tn_xfer_pieces_sum(const struct tn_xfer_pieces *p, uint64_t *bytes)
 	}
 	return rc;
 }
+
+/* The first byte that a piece of that status lacks; UINT64_MAX: no piece has it. */
+static uint64_t first_byte(const struct tn_xfer_pieces *p, int status)
+{
+	for (uint32_t i = 0; i < p->npieces; i++) {
+		const struct tn_xfer_piece *piece = &p->piece[i];
+
+		if (__atomic_load_n(&piece->status, __ATOMIC_ACQUIRE) == status && piece->shared != TN_XFER_PIECE_SPLIT)
+			return piece->first + __atomic_load_n(&piece->moved, __ATOMIC_RELAXED);
+	}
+	return UINT64_MAX;
+}
+
+uint64_t tn_xfer_pieces_failed(const struct tn_xfer_pieces *p, const struct tn_xfer_pieces *alone, int status)
+{
+	uint64_t byte = first_byte(p, status), other = first_byte(alone, status);
+
+	byte = byte < other ? byte : other;
+	return byte == UINT64_MAX ? UINT64_MAX : find_descriptor(p, byte);
+}

@@ -36,5 +36,7 @@ int tn_xfer_pieces_split(struct tn_xfer_pieces *p, struct tn_xfer_pieces *out);
 void tn_xfer_pieces_result(const struct tn_xfer_pieces *p, const struct tn_xfer_pieces *alone, uint64_t descriptor, struct tn_xfer_result *out);
 /* Moved bytes of all, and why the first failed that did; split ones have not. */
 int tn_xfer_pieces_sum(const struct tn_xfer_pieces *p, uint64_t *bytes);
+/* The first descriptor that has failed with that status; UINT64_MAX: none has. At any time. */
+uint64_t tn_xfer_pieces_failed(const struct tn_xfer_pieces *p, const struct tn_xfer_pieces *alone, int status);
 
 #endif

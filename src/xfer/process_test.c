@@ -540,6 +540,7 @@ static void memory_that_is_not_there_fails_its_own_descriptors(void **state)
 	munmap(p.memory + PEER_BYTES / 2, 4096);
 	assert_int_equal(post(&p, tn_test_deadline()), 0);
 	assert_int_equal(tn_test_ended(tn_xfer_wait(p.request, tn_test_deadline())), -EFAULT);
+	assert_non_null(strstr(tn_error_last()->text, "descriptor 1024"));
 	assert_int_equal(tn_xfer_results(p.request, 0, PEER_BYTES / 4096, result), 0);
 	for (unsigned i = 0; i < PEER_BYTES / 4096; i++)
 		assert_int_equal(result[i].status, i == PEER_BYTES / 8192 ? -EFAULT : 0);

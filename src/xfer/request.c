@@ -17,6 +17,7 @@
 #include "xfer/shared.h"
 
 #define NOTIFICATION_DEFAULT 256u
+#define WHY_BYTES 416u
 #define RETRY_NS 1000000u /* a notification that found no place is tried again as often, besides when one is known to be free */
 
 struct tn_xfer_request {
@@ -704,13 +705,41 @@ static bool sleep_on(struct tn_xfer_request *r, uint32_t state, uint64_t deadlin
 	return tn_futex_wait(&r->word, state, deadline_ns) != -ETIMEDOUT;
 }
 
+/* What the backend says of a failure: of the descriptors that were tried again, alone, else of all. */
+static void ask_why(const struct tn_xfer_request *r, char *out, size_t bytes)
+{
+	const struct tn_xfer_backend *b = backend_of(r);
+	size_t n = b->ops->why ? b->ops->why(b->self, r->current, out, bytes) : 0;
+
+	if (!n && b->ops->why && r->current != &r->job)
+		b->ops->why(b->self, &r->job, out, bytes);
+}
+
+/* The status, which descriptor has it first, and what the backend knows. */
+static int tell_failure(struct tn_xfer_request *r)
+{
+	char which[48] = "", why[WHY_BYTES] = "";
+	uint64_t descriptor;
+	int status;
+
+	pthread_mutex_lock(&r->agent->lock);
+	status = r->status;
+	if (status) {
+		descriptor = tn_xfer_pieces_failed(&r->pieces, &r->alone, status);
+		if (descriptor != UINT64_MAX)
+			snprintf(which, sizeof(which), ": descriptor %llu", (unsigned long long)descriptor);
+		ask_why(r, why, sizeof(why));
+	}
+	pthread_mutex_unlock(&r->agent->lock);
+	return status ? tn_fail(status, "the transfer has failed: %s%s%s%s", strerror(-status), which, *why ? ": " : "", why) : 0;
+}
+
 int tn_xfer_wait(struct tn_xfer_request *r, uint64_t deadline_ns)
 {
 	if (!r)
 		return tn_fail(-EINVAL, "no request");
 	for (;;) {
 		uint32_t state;
-		int status;
 
 		look_at_clock(r);
 		state = state_of(r);
@@ -722,10 +751,7 @@ int tn_xfer_wait(struct tn_xfer_request *r, uint64_t deadline_ns)
 			sleep_on(r, state, deadline_ns < r->deadline_ns ? deadline_ns : r->deadline_ns);
 			continue;
 		}
-		pthread_mutex_lock(&r->agent->lock);
-		status = r->status;
-		pthread_mutex_unlock(&r->agent->lock);
-		return status ? tn_fail(status, "the transfer has failed: %s", strerror(-status)) : 0;
+		return tell_failure(r);
 	}
 }
 

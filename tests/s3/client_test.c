@@ -18,12 +18,13 @@
 
 #define REQUEST_BYTES 4096u
 #define OBJECT "0123456789abcdefghijklmnopqrstuvwxyz"
+#define DENIED "<Error><Code>SignatureDoesNotMatch</Code><Message>The signature\tdoes not match</Message></Error>"
 #define MS UINT64_C(1000000)
 
 /* ---- the server: a thread per connection, one request each ------------------------------------------------------------- */
 
 static int listener, port;
-static uint32_t answered_503, hanging, aborts, parts, lost;
+static uint32_t answered_503, hanging, aborts, parts, lost, wanes;
 
 static void raise_count(uint32_t *count)
 {
@@ -84,6 +85,14 @@ static void *serve(void *arg)
 		answer(fd, "200 OK", "<UploadId>an-id</UploadId>", 26);
 	} else if (strstr(request, "hang")) {
 		hang(fd);
+	} else if (strstr(request, "wanes")) {
+		raise_count(&wanes);
+		if (count_of(&wanes) > 1)
+			hang(fd);
+		else
+			answer(fd, "503 Busy", "", 0);
+	} else if (strstr(request, "denied")) {
+		answer(fd, "403 Forbidden", DENIED, strlen(DENIED));
 	} else if (strstr(request, "busy")) {
 		raise_count(&answered_503);
 		answer(fd, "503 Busy", "", 0);
@@ -160,6 +169,7 @@ struct one {
 	struct s3_transfer t; /* first */
 	struct iovec iov[2];
 	char bytes[8];
+	char why[S3_WHY_BYTES]; /* of the last try that failed */
 	sem_t done;
 };
 
@@ -168,9 +178,17 @@ static void done(struct s3_transfer *t)
 	sem_post(&((struct one *)(void *)t)->done);
 }
 
+static void failed(struct s3_transfer *t, const char *why)
+{
+	struct one *o = (struct one *)(void *)t;
+
+	snprintf(o->why, sizeof(o->why), "%s", why);
+}
+
 static void begin(struct s3_client *client, struct one *o, const char *key, const uint32_t *stop, uint64_t deadline_ns)
 {
-	*o = (struct one){.t = {.op = S3_GET, .key = key, .offset = 10, .bytes = 4, .iov = o->iov, .niov = 2, .stop = stop, .deadline_ns = deadline_ns, .done = done}};
+	*o = (struct one){.t = {.op = S3_GET, .key = key, .offset = 10, .bytes = 4, .iov = o->iov, .niov = 2, .stop = stop, .deadline_ns = deadline_ns,
+			       .done = done, .failed = failed}};
 	o->iov[0] = (struct iovec){o->bytes, 1};
 	o->iov[1] = (struct iovec){o->bytes + 4, 3};
 	sem_init(&o->done, 0, 0);
@@ -178,7 +196,7 @@ static void begin(struct s3_client *client, struct one *o, const char *key, cons
 	s3_post(&o->t);
 }
 
-static int ended(struct one *o)
+static void end(struct one *o, int code)
 {
 	struct timespec limit;
 
@@ -188,12 +206,7 @@ static int ended(struct one *o)
 		fail_msg("%s has not ended", o->t.key);
 	sem_destroy(&o->done);
 	s3_forget(&o->t);
-	return o->t.code;
-}
-
-static void end(struct one *o, int code)
-{
-	assert_int_equal(ended(o), code);
+	assert_int_equal(o->t.code, code);
 }
 
 static void until(const uint32_t *count, uint32_t least)
@@ -239,16 +252,65 @@ static void what_waits_for_a_connection_ends_by_its_deadline(void **state)
 static void no_pause_reaches_beyond_the_deadline(void **state)
 {
 	struct s3_client *client = client_of(1, 100);
-	uint64_t deadline_ns = http_now_ns() + 300 * MS;
+	uint64_t deadline_ns = http_now_ns() + 600 * MS;
 	struct one o;
-	int code;
 
 	begin(client, &o, "busy", NULL, deadline_ns);
-	code = ended(&o);
-	assert_true(code == -EIO || code == -ETIMEDOUT); /* why the last try failed; or one was under way when time was over */
+	end(&o, -EIO); /* why the last try has failed, also if another one was under way when time was over */
 	assert_true(http_now_ns() < deadline_ns + 1000 * MS);
 	assert_in_range(o.t.http.tries, 1, 8);
 	s3_client_destroy(client);
+}
+
+static void a_deadline_in_a_later_try_tells_why_the_one_before_has_failed(void **state)
+{
+	struct s3_client *client = client_of(1, 100);
+	uint64_t deadline_ns = http_now_ns() + 1000 * MS;
+	struct one o;
+
+	begin(client, &o, "wanes", NULL, deadline_ns);
+	end(&o, -EIO);
+	assert_int_equal(o.t.http.tries, 2);
+	assert_true(http_now_ns() >= deadline_ns);
+	assert_non_null(strstr(o.why, "HTTP 503"));
+	/* Nothing has failed before this one. */
+	begin(client, &o, "hang", NULL, http_now_ns() + 100 * MS);
+	end(&o, -ETIMEDOUT);
+	assert_string_equal(o.why, "");
+	s3_client_destroy(client);
+}
+
+static void a_failure_is_told_with_the_object_the_store_and_what_to_do(void **state)
+{
+	static const struct {
+		const char *key;
+		int code;
+		const char *words[4];
+	} failures[] = {
+		{"denied", -EACCES, {"HTTP 403 SignatureDoesNotMatch", "(The signature?does not match)", "check secret_key"}},
+		{"taken", -EEXIST, {"HTTP 412", "if_absent"}},
+		{"busy", -EIO, {"HTTP 503", "fewer connections"}},
+		{"", -ECONNREFUSED, {"onnect", "check endpoint"}}, /* nobody listens */
+	};
+	char store[64];
+	int here = port;
+
+	for (size_t i = 0; i < sizeof(failures) / sizeof(failures[0]); i++) {
+		struct s3_client *client;
+		struct one o;
+
+		port = *failures[i].key ? here : 1;
+		client = client_of(1, 1);
+		begin(client, &o, *failures[i].key ? failures[i].key : "nobody", NULL, http_now_ns() + 20000 * MS);
+		end(&o, failures[i].code);
+		snprintf(store, sizeof(store), "object %s of http://127.0.0.1:%d/bucket: ", o.t.key, port);
+		assert_memory_equal(o.why, store, strlen(store));
+		for (size_t k = 0; failures[i].words[k]; k++)
+			if (!strstr(o.why, failures[i].words[k]))
+				fail_msg("%s lacks %s", o.why, failures[i].words[k]);
+		s3_client_destroy(client);
+	}
+	port = here;
 }
 
 static void a_stop_ends_what_runs_what_waits_and_what_pauses(void **state)
@@ -434,6 +496,8 @@ int main(void)
 		cmocka_unit_test(a_range_goes_into_several_buffers),
 		cmocka_unit_test(what_waits_for_a_connection_ends_by_its_deadline),
 		cmocka_unit_test(no_pause_reaches_beyond_the_deadline),
+		cmocka_unit_test(a_deadline_in_a_later_try_tells_why_the_one_before_has_failed),
+		cmocka_unit_test(a_failure_is_told_with_the_object_the_store_and_what_to_do),
 		cmocka_unit_test(a_stop_ends_what_runs_what_waits_and_what_pauses),
 		cmocka_unit_test(a_stop_that_comes_before_its_post_is_seen),
 		cmocka_unit_test(an_object_that_may_be_the_writes_own_is_no_other),
