@@ -237,6 +237,23 @@ class FaultTest(Store):
         with self.assertRaisesRegex(tenuto.Timeout, 'object tells.503 of .*HTTP 503'):
             self.put('tells.503', b'x', timeout=0.4, agent=agent)
 
+    def test_faults_on_purpose_over_objects(self):
+        def faulty(options):
+            agent = xfer.Agent('faulty', backends=[f'faulty,over=s3,bucket={BUCKET},tries=2,{options}'], listen='none')
+            self.addCleanup(agent.close)
+            return agent
+        self.assertIn('on purpose', self.told('write', [('purpose', 0, 1000)], agent=faulty('fail=100')))
+        self.assertEqual(self.server.methods('purpose'), [])
+        data, runs = self.stored('purpose'), [('purpose', 500, 100), ('purpose', 0, 100), ('purpose', 200, 100)]
+        results = self.fails(errno.EIO, 'read', runs, agent=faulty('truncate=100'))
+        self.assertEqual(sorted(results), [(0, 100), (0, 100), (errno.EIO, 50)])
+        out = bytearray(300)
+        self.move('read', out, runs, agent=faulty('reorder=1,delay=100,delay_us=1000'))
+        self.assertEqual(out, data[500:600] + data[:100] + data[200:300])
+        self.assertIn('HTTP 403', self.told('read', [('purpose.403', 0, 10)], agent=faulty('reorder=1')))
+        with self.assertRaisesRegex(tenuto.Error, 'colour'):
+            xfer.Agent('faulty', backends=['faulty,over=s3,bucket=b-1,colour=red'], listen='none')
+
     def test_what_failed_of_a_whole_write_is_not_written_alone(self):
         unit = PART // 10
         # Pieces are of 4 MiB at most: the descriptors of one of the two have failed together.

@@ -491,9 +491,9 @@ enum { PAGE = 4096, PAGES = 32, HOLE = 5 };
 /* Memory with a hole, to and from a file; pages that follow each other on both sides, and in the file alone. */
 static void neighbours_of_a_bad_descriptor_are_moved(void **state)
 {
-	static const char *const specs[] = {"file", "file,engine=posix"};
+	static const char *const specs[] = {"file", "file,engine=posix", "faulty,over=file"};
 
-	for (unsigned turn = 0; turn < 8; turn++) {
+	for (unsigned turn = 0; turn < 12; turn++) {
 		bool scattered = turn & 1, reads = turn & 2;
 		unsigned char *at = mmap(NULL, PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), page[PAGE];
 		struct tn_xfer_run here = {(uintptr_t)at, PAGE, 0, PAGE, PAGES}, there = {0, PAGE, 0, PAGE, PAGES};

@@ -2,12 +2,14 @@
 /*
  * The faulty backend: another one, with faults on purpose. What goes wrong is decided by a seed and by the order of posts.
  *
- * Parameters: over=NAME; seed=N; of 100 posts how many: drop (never begins, until it is cancelled), fail (one piece is not moved: -EIO), truncate (one piece is moved in
- * part: -EIO), delay (begins delay_us later); reorder=1 (pieces in random order); linger_us (each end is told so much later, also after a cancel: bytes might still move).
+ * Parameters: over=NAME, and those of that backend; seed=N; of 100 posts how many: drop (never begins, until it is cancelled), fail (one piece is not moved: -EIO),
+ * truncate (one piece is moved in part: -EIO), delay (begins delay_us later); reorder=1 (pieces in random order); linger_us (each end is told so much later, also after
+ * a cancel: bytes might still move). A write to an object that is replaced whole moves nothing where one piece would be bad.
  */
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -53,18 +55,27 @@ struct work {
 	uint64_t due_ns;
 	uint32_t bad; /* a piece that is not moved as it should be; UINT32_MAX: none */
 	uint64_t bad_bytes; /* moved of it */
+	bool prepared; /* by the inner backend */
+	bool whole; /* what is prepared is all pieces, in their order */
 	uint32_t *order; /* outer index of each inner piece */
 };
 
-static const struct tn_xfer_backend_ops *find(const char *name)
+static int find(const char *name, const struct tn_xfer_backend_ops **out)
 {
 	static const struct tn_xfer_backend_ops *const inner[] = {&tn_xfer_memory_ops, &tn_xfer_file_ops, &tn_xfer_null_ops};
 	const struct tn_plugin *plugin;
+	int rc;
 
 	for (size_t i = 0; i < sizeof(inner) / sizeof(inner[0]); i++)
-		if (!strcmp(inner[i]->name, name))
-			return inner[i];
-	return tn_plugin_open(TN_PLUGIN_XFER, name, &plugin) ? NULL : plugin->table;
+		if (!strcmp(inner[i]->name, name)) {
+			*out = inner[i];
+			return 0;
+		}
+	rc = tn_plugin_open(TN_PLUGIN_XFER, name, &plugin);
+	if (rc)
+		return tn_fail_cause(-EINVAL, "backend faulty: over=%s: memory, file, null or a plugin is wanted", name);
+	*out = plugin->table;
+	return 0;
 }
 
 /* ---- jobs -------------------------------------------------------------------------------------------------------------- */
@@ -85,8 +96,10 @@ static void inner_ended(struct tn_xfer_job *inner)
 	uint64_t linger_ns = f->knob[LINGER_US] * 1000;
 
 	outer->cut = inner->cut;
-	for (uint32_t i = 0; i < inner->npieces; i++)
+	for (uint32_t i = 0; i < inner->npieces; i++) {
+		outer->piece[w->order[i]].shared = inner->piece[i].shared;
 		tn_xfer_piece_end(&outer->piece[w->order[i]], inner->piece[i].moved, inner->piece[i].status);
+	}
 	if (w->bad < outer->npieces && !tn_xfer_job_stopped(inner))
 		tn_xfer_piece_end(&outer->piece[w->bad], w->bad_bytes, -EIO);
 	pthread_mutex_lock(&f->lock);
@@ -140,6 +153,62 @@ static bool chance(struct faulty *f, enum knob knob)
 	return tn_rng_below(&f->rng, 100) < f->knob[knob];
 }
 
+static void unprepare(struct work *w)
+{
+	if (w->prepared && w->faulty->ops->forget)
+		w->faulty->ops->forget(w->faulty->inner, &w->inner);
+	w->prepared = false;
+}
+
+static int prepare_inner(struct work *w)
+{
+	struct faulty *f = w->faulty;
+	int rc = f->ops->prepare ? tn_xfer_backend_told(f->ops, f->ops->prepare(f->inner, &w->inner)) : 0;
+
+	w->prepared = rc == 0;
+	return rc;
+}
+
+static bool writes_whole(const struct work *w)
+{
+	const struct tn_xfer_job *job = w->outer;
+
+	return w->faulty->ops->flags & TN_XFER_WHOLE && (job->op == TN_XFER_WRITE ? job->remote_segment : job->local_segment) == TN_XFER_OBJECT;
+}
+
+/* Draws the fault of this post, and prepares what is left to move. 0; -EIO: nothing is; or why the inner backend does not take it. */
+static int draw(struct work *w)
+{
+	const struct tn_xfer_job *job = w->outer;
+	struct faulty *f = w->faulty;
+
+	w->bad = UINT32_MAX;
+	if (job->npieces && chance(f, FAIL)) {
+		w->bad = tn_rng_below(&f->rng, job->npieces);
+		w->bad_bytes = 0;
+	} else if (job->npieces && chance(f, TRUNCATE)) {
+		w->bad = tn_rng_below(&f->rng, job->npieces);
+		w->bad_bytes = job->piece[w->bad].bytes / 2;
+	}
+	if (w->bad < job->npieces && writes_whole(w))
+		return -EIO;
+	make_inner(w);
+	if (w->prepared && w->whole && w->bad == UINT32_MAX && !f->knob[REORDER])
+		return 0;
+	unprepare(w);
+	w->whole = w->bad == UINT32_MAX && !f->knob[REORDER];
+	if (f->knob[REORDER])
+		shuffle(w);
+	return prepare_inner(w);
+}
+
+/* No piece is moved. */
+static void give_up(struct work *w, int code)
+{
+	for (uint32_t i = 0; i < w->outer->npieces; i++)
+		tn_xfer_piece_end(&w->outer->piece[i], 0, code);
+}
+
 static void begin(struct work *w)
 {
 	w->faulty->ops->post(w->faulty->inner, &w->inner);
@@ -150,24 +219,17 @@ static void faulty_post(void *backend, struct tn_xfer_job *job)
 	struct faulty *f = backend;
 	struct work *w = job->work;
 	bool run;
+	int rc;
 
 	pthread_mutex_lock(&f->lock);
-	w->bad = UINT32_MAX;
-	if (job->npieces && chance(f, FAIL)) {
-		w->bad = tn_rng_below(&f->rng, job->npieces);
-		w->bad_bytes = 0;
-	} else if (job->npieces && chance(f, TRUNCATE)) {
-		w->bad = tn_rng_below(&f->rng, job->npieces);
-		w->bad_bytes = job->piece[w->bad].bytes / 2;
-	}
-	make_inner(w);
-	if (f->knob[REORDER])
-		shuffle(w);
+	rc = draw(w);
 	w->inner.peer = job->peer;
 	w->inner.cut = 0;
 	memset(w->inner.word, 0, sizeof(w->inner.word));
 	__atomic_store_n(&w->inner.stop, __atomic_load_n(&job->stop, __ATOMIC_ACQUIRE), __ATOMIC_RELEASE);
-	if (chance(f, DROP))
+	if (rc)
+		w->phase = IDLE;
+	else if (chance(f, DROP))
 		hold(w, HELD, TN_FOREVER);
 	else if (chance(f, DELAY))
 		hold(w, HELD, tn_now_ns(&tn_clock_system) + f->knob[DELAY_US] * 1000);
@@ -175,8 +237,12 @@ static void faulty_post(void *backend, struct tn_xfer_job *job)
 		w->phase = RUNNING;
 	run = w->phase == RUNNING;
 	pthread_mutex_unlock(&f->lock);
-	if (run)
+	if (rc) {
+		give_up(w, rc);
+		job->ended(job);
+	} else if (run) {
 		begin(w);
+	}
 }
 
 static void faulty_cancel(void *backend, struct tn_xfer_job *job)
@@ -213,12 +279,6 @@ static struct work *take_due(struct faulty *f, uint64_t now, uint64_t *next_ns)
 	return NULL;
 }
 
-static void give_up(struct work *w)
-{
-	for (uint32_t i = 0; i < w->outer->npieces; i++)
-		tn_xfer_piece_end(&w->outer->piece[i], 0, -ECANCELED);
-}
-
 static void *run(void *arg)
 {
 	struct faulty *f = arg;
@@ -234,7 +294,7 @@ static void *run(void *arg)
 			continue;
 		}
 		if (was == HELD && tn_xfer_job_stopped(w->outer)) {
-			give_up(w);
+			give_up(w, -ECANCELED);
 			was = LINGERING;
 		}
 		w->phase = was == HELD ? RUNNING : IDLE;
@@ -251,9 +311,17 @@ static void *run(void *arg)
 
 /* ---- what goes through to the inner backend ----------------------------------------------------------------------------- */
 
+static void work_free(struct work *w)
+{
+	size_t n = (size_t)w->outer->npieces + 1;
+
+	tn_put(&tn_alloc_system, w->inner.piece, tn_array_bytes(n, sizeof(*w->inner.piece)));
+	tn_put(&tn_alloc_system, w->order, tn_array_bytes(n, sizeof(*w->order)));
+	tn_put(&tn_alloc_system, w, sizeof(*w));
+}
+
 static int faulty_prepare(void *backend, struct tn_xfer_job *job)
 {
-	struct faulty *f = backend;
 	struct work *w = tn_get(&tn_alloc_system, sizeof(*w));
 	int rc;
 
@@ -264,17 +332,18 @@ static int faulty_prepare(void *backend, struct tn_xfer_job *job)
 	w->inner.piece = tn_get(&tn_alloc_system, tn_array_bytes((size_t)job->npieces + 1, sizeof(*job->piece)));
 	w->order = tn_get(&tn_alloc_system, tn_array_bytes((size_t)job->npieces + 1, sizeof(*w->order)));
 	w->outer = job;
-	w->faulty = f;
+	w->faulty = backend;
+	w->bad = UINT32_MAX;
 	tn_list_init(&w->link);
 	job->work = w;
 	rc = w->inner.piece && w->order ? 0 : -ENOMEM;
-	if (rc == 0 && f->ops->prepare)
-		rc = tn_xfer_backend_told(f->ops, f->ops->prepare(f->inner, &w->inner));
-	if (rc) {
-		tn_put(&tn_alloc_system, w->inner.piece, tn_array_bytes((size_t)job->npieces + 1, sizeof(*job->piece)));
-		tn_put(&tn_alloc_system, w->order, tn_array_bytes((size_t)job->npieces + 1, sizeof(*w->order)));
-		tn_put(&tn_alloc_system, w, sizeof(*w));
+	if (rc == 0) {
+		make_inner(w);
+		rc = prepare_inner(w);
+		w->whole = true;
 	}
+	if (rc)
+		work_free(w);
 	return rc;
 }
 
@@ -286,11 +355,23 @@ static void faulty_forget(void *backend, struct tn_xfer_job *job)
 	/* Whoever has ended it is out of the lock then. */
 	pthread_mutex_lock(&f->lock);
 	pthread_mutex_unlock(&f->lock);
-	if (f->ops->forget)
-		f->ops->forget(f->inner, &w->inner);
-	tn_put(&tn_alloc_system, w->inner.piece, tn_array_bytes((size_t)job->npieces + 1, sizeof(*job->piece)));
-	tn_put(&tn_alloc_system, w->order, tn_array_bytes((size_t)job->npieces + 1, sizeof(*w->order)));
-	tn_put(&tn_alloc_system, w, sizeof(*w));
+	unprepare(w);
+	work_free(w);
+}
+
+static size_t faulty_why(void *backend, const struct tn_xfer_job *job, char *out, size_t bytes)
+{
+	struct faulty *f = backend;
+	struct work *w = job->work;
+	size_t n = 0;
+
+	pthread_mutex_lock(&f->lock);
+	if (w->bad < job->npieces)
+		n = (size_t)snprintf(out, bytes, "a fault on purpose, of backend faulty") + 1;
+	else if (w->prepared && f->ops->why)
+		n = f->ops->why(f->inner, &w->inner, out, bytes);
+	pthread_mutex_unlock(&f->lock);
+	return n;
 }
 
 static int faulty_section_add(void *backend, enum tn_xfer_segment segment, const struct tn_xfer_section *section, void **handle)
@@ -391,34 +472,34 @@ static void faulty_destroy(void *backend)
 	faulty_free(f);
 }
 
-static int read_params(struct faulty *f, const struct tn_xfer_param *params, uint32_t n)
+/* rest: gets those of the inner backend. */
+static int read_params(struct faulty *f, const struct tn_xfer_param *params, uint32_t n, struct tn_xfer_param *rest, uint32_t *nrest)
 {
+	int rc = 0;
+
 	f->ops = &tn_xfer_memory_ops;
 	f->knob[SEED] = 1;
-	for (uint32_t i = 0; i < n; i++) {
+	*nrest = 0;
+	for (uint32_t i = 0; i < n && rc == 0; i++) {
 		uint32_t k = 0;
-		int rc;
 
-		if (!strcmp(params[i].key, "over")) {
-			f->ops = find(params[i].value);
-			if (!f->ops)
-				return tn_fail(-EINVAL, "backend faulty: over=%s: memory, file, null or a plugin is wanted", params[i].value);
-			continue;
-		}
 		while (k < KNOBS && strcmp(params[i].key, knobs[k].key))
 			k++;
-		if (k == KNOBS)
-			return tn_fail(-EINVAL, "backend faulty: %s is no parameter of it", params[i].key);
-		rc = tn_xfer_param_number("faulty", &params[i], 0, knobs[k].most, &f->knob[k]);
-		if (rc)
-			return rc;
+		if (!strcmp(params[i].key, "over"))
+			rc = find(params[i].value, &f->ops);
+		else if (k < KNOBS)
+			rc = tn_xfer_param_number("faulty", &params[i], 0, knobs[k].most, &f->knob[k]);
+		else
+			rest[(*nrest)++] = params[i];
 	}
-	return 0;
+	return rc;
 }
 
 static int faulty_create(const struct tn_xfer_param *params, uint32_t n, void **out)
 {
 	struct faulty *f = tn_get(&tn_alloc_system, sizeof(*f));
+	struct tn_xfer_param rest[TN_XFER_PARAMS_MAX];
+	uint32_t nrest;
 	int rc;
 
 	if (!f)
@@ -426,9 +507,9 @@ static int faulty_create(const struct tn_xfer_param *params, uint32_t n, void **
 	pthread_mutex_init(&f->lock, NULL);
 	tn_cond_init(&f->changed);
 	tn_list_init(&f->held);
-	rc = read_params(f, params, n);
+	rc = read_params(f, params, n, rest, &nrest);
 	if (rc == 0)
-		rc = tn_xfer_backend_told(f->ops, f->ops->create(NULL, 0, &f->inner));
+		rc = tn_xfer_backend_told(f->ops, f->ops->create(rest, nrest, &f->inner));
 	tn_rng_seed(&f->rng, f->knob[SEED]);
 	if (rc == 0) {
 		rc = -tn_thread_start(&f->thread, run, f);
@@ -436,7 +517,6 @@ static int faulty_create(const struct tn_xfer_param *params, uint32_t n, void **
 			tn_fail(rc, "backend faulty: a thread: %s", strerror(-rc));
 	}
 	if (rc) {
-		f->ops = f->ops ? f->ops : &tn_xfer_memory_ops;
 		faulty_free(f);
 		return rc;
 	}
@@ -466,4 +546,5 @@ const struct tn_xfer_backend_ops tn_xfer_faulty_ops = {
 	.post = faulty_post,
 	.cancel = faulty_cancel,
 	.process = faulty_process,
+	.why = faulty_why,
 };
