@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `tenuto bench xfer`: what a transfer costs and how fast it is, by size of block and of batch; within a process, to another one, or to a file.
+ * `tenuto bench xfer`: what a transfer costs and how fast it is, by size of block and of batch; within a process, to another one, to a file, or to objects.
  *
  * Options that mean the same as nixlbench's have its names.
  */
@@ -17,6 +17,8 @@
 
 #include <tenuto/xfer.h>
 
+#include "xfer_objects.h"
+
 #define PATIENCE_NS 60000000000ull
 #define METADATA_BYTES 65536u
 #define WARM 3u
@@ -24,7 +26,7 @@
 #define AT(member) offsetof(struct xfer_bench_args, member)
 
 static const struct cli_opt options[] = {
-	{"backend", "SPEC", "memory", "memory, file or null, with parameters: memory,threads=2", CLI_STRING, AT(backend), 0, 0},
+	{"backend", "SPEC", "memory", "memory, file, null or s3, with parameters: memory,threads=2; s3,bucket=NAME,endpoint=URL", CLI_STRING, AT(backend), 0, 0},
 	{"op_type", "OP", "WRITE", "READ or WRITE", CLI_STRING, AT(op), 0, 0},
 	{"peer", NULL, NULL, "memory: to another process", CLI_FLAG, AT(peer), 0, 0},
 	{"start_block_size", "SIZE", "4KiB", "smallest block", CLI_SIZE, AT(start_block), 1, 1 << 30},
@@ -58,6 +60,7 @@ struct sides {
 	const char *peer; /* NULL: this process */
 	const char *names[1];
 	char name[32], path[4096], dir[4096];
+	uint64_t devices; /* numbers of objects so far */
 	int to_child;
 	pid_t child;
 };
@@ -137,12 +140,19 @@ static int load_child(struct sides *s)
 static int register_sides(const struct xfer_bench_args *a, struct sides *s)
 {
 	struct tn_xfer_section here = {.address = (uintptr_t)s->local, .bytes = a->total};
-	struct tn_xfer_section there = {.address = s->base, .bytes = a->total, .device = 1, .meta = s->segment == TN_XFER_FILE ? s->path : NULL};
+	struct tn_xfer_section there = {.address = s->base, .bytes = a->total, .device = s->segment == TN_XFER_OBJECT ? 0 : 1, .meta = s->segment == TN_XFER_FILE ? s->path : NULL};
 	int rc = tn_xfer_register(s->agent, TN_XFER_DRAM, &here, 1);
 
-	if (rc == 0)
-		rc = s->peer ? load_child(s) : tn_xfer_register(s->agent, s->segment, &there, 1);
-	return rc;
+	if (rc == 0 && s->peer)
+		return load_child(s);
+	/* What objects are compared with is memory, too. */
+	return rc ? rc : tn_xfer_register(s->agent, s->segment == TN_XFER_OBJECT ? TN_XFER_DRAM : s->segment, &there, 1);
+}
+
+static void fill(unsigned char *bytes, uint64_t n)
+{
+	for (uint64_t i = 0; i < n; i += 8)
+		memcpy(bytes + i, &(uint64_t){i * 0x9e3779b97f4a7c15u}, 8);
 }
 
 static int open_sides(const struct xfer_bench_args *a, struct sides *s)
@@ -151,13 +161,12 @@ static int open_sides(const struct xfer_bench_args *a, struct sides *s)
 
 	snprintf(s->name, sizeof(s->name), "%.*s", (int)strcspn(a->backend, ","), a->backend);
 	s->names[0] = s->name;
-	s->segment = !strcmp(s->name, "file") ? TN_XFER_FILE : TN_XFER_DRAM;
+	s->segment = !strcmp(s->name, "file") ? TN_XFER_FILE : !strcmp(s->name, "s3") ? TN_XFER_OBJECT : TN_XFER_DRAM;
 	s->local = map_shared(a->total);
 	s->remote = map_shared(a->total);
 	if (!s->local || !s->remote)
 		return cli_error(CLI_ENVIRONMENT, "out of memory");
-	for (uint64_t i = 0; i < a->total; i += 8)
-		memcpy(s->local + i, &(uint64_t){i * 0x9e3779b97f4a7c15u}, 8);
+	fill(s->local, a->total);
 	memset(s->remote, 0, a->total);
 	s->base = s->segment == TN_XFER_FILE ? 0 : (uintptr_t)s->remote;
 	s->peer = a->peer ? "bench-peer" : NULL;
@@ -198,13 +207,23 @@ static void choose_blocks(const struct row *row, uint64_t total, uint32_t *index
 		index[i] = (uint32_t)(i * step % there);
 }
 
-static int make_lists(const struct xfer_bench_args *a, const struct sides *s, uint64_t block, struct tn_xfer_list *list[2])
+static int make_lists(const struct xfer_bench_args *a, struct sides *s, uint64_t block, uint64_t batch, struct tn_xfer_list *list[2])
 {
 	struct tn_xfer_run here = {(uintptr_t)s->local, block, 0, block, a->total / block};
 	struct tn_xfer_run there = {s->base, block, s->peer ? 0 : 1, block, a->total / block};
 	int rc = tn_xfer_list_create(s->agent, NULL, TN_XFER_DRAM, &here, 1, &list[0]);
 
+	if (rc == 0 && s->segment == TN_XFER_OBJECT)
+		return xfer_objects_list(s->agent, block, batch, &s->devices, &list[1]);
 	return rc ? rc : tn_xfer_list_create(s->agent, s->peer, s->segment, &there, 1, &list[1]);
+}
+
+/* Objects that are read have other bytes than the memory that they go to. */
+static int write_objects(const struct sides *s, uint64_t total, uint64_t block, const uint32_t *index, struct tn_xfer_list *objects)
+{
+	fill(s->remote, total);
+	memset(s->local, 0, total);
+	return xfer_objects_move(s->agent, s->name, TN_XFER_WRITE, s->remote, block, index, objects);
 }
 
 static int create(const struct xfer_bench_args *a, const struct sides *s, struct tn_xfer_list **list, const uint32_t *index, const struct row *row,
@@ -215,8 +234,8 @@ static int create(const struct xfer_bench_args *a, const struct sides *s, struct
 	tn_xfer_request_opts_init(&opts);
 	opts.backends = s->names;
 	opts.nbackends = 1;
-	return tn_xfer_request_create(s->agent, !strcmp(a->op, "READ") ? TN_XFER_READ : TN_XFER_WRITE, list[0], index, list[1], index, (uint32_t)row->batch,
-				      &opts, out);
+	return tn_xfer_request_create(s->agent, !strcmp(a->op, "READ") ? TN_XFER_READ : TN_XFER_WRITE, list[0], index, list[1],
+				      s->segment == TN_XFER_OBJECT ? NULL : index, (uint32_t)row->batch, &opts, out);
 }
 
 /* Times of one transfer: create, post, all. */
@@ -246,7 +265,7 @@ static int once(const struct xfer_bench_args *a, const struct sides *s, struct t
 	return rc;
 }
 
-static int check(const struct xfer_bench_args *a, const struct sides *s, const struct row *row, const uint32_t *index)
+static int check(const struct xfer_bench_args *a, const struct sides *s, const struct row *row, const uint32_t *index, struct tn_xfer_list *there)
 {
 	FILE *f = s->segment == TN_XFER_FILE ? fopen(s->path, "rb") : NULL;
 	int rc = CLI_OK;
@@ -255,6 +274,8 @@ static int check(const struct xfer_bench_args *a, const struct sides *s, const s
 		return CLI_OK;
 	if (s->segment == TN_XFER_FILE && (!f || fread(s->remote, 1, a->total, f) == 0))
 		rc = cli_error(CLI_PROBLEM, "%s cannot be read", s->path);
+	if (s->segment == TN_XFER_OBJECT && !strcmp(a->op, "WRITE"))
+		rc = xfer_objects_move(s->agent, s->name, TN_XFER_READ, s->remote, row->block, index, there);
 	for (uint64_t i = 0; i < row->batch && rc == CLI_OK; i++)
 		if (memcmp(s->local + index[i] * row->block, s->remote + index[i] * row->block, row->block))
 			rc = cli_error(CLI_PROBLEM, "block %u of %" PRIu64 " bytes has other bytes on the two sides", index[i], row->block);
@@ -263,16 +284,18 @@ static int check(const struct xfer_bench_args *a, const struct sides *s, const s
 	return rc;
 }
 
-static int measure(const struct xfer_bench_args *a, const struct sides *s, struct row *row)
+static int measure(const struct xfer_bench_args *a, struct sides *s, struct row *row)
 {
 	uint32_t *index = calloc(row->batch, sizeof(*index));
 	double *us = calloc(row->iterations, sizeof(*us)), cpu = 0, ignored, sum = 0;
 	struct tn_xfer_list *list[2] = {NULL, NULL};
 	struct tn_xfer_request *q = NULL;
-	int rc = index && us ? make_lists(a, s, row->block, list) : -ENOMEM;
+	int rc = index && us ? make_lists(a, s, row->block, row->batch, list) : -ENOMEM;
 
 	if (rc == 0)
 		choose_blocks(row, a->total, index);
+	if (rc == 0 && s->segment == TN_XFER_OBJECT && !strcmp(a->op, "READ"))
+		rc = write_objects(s, a->total, row->block, index, list[1]);
 	for (unsigned i = 0; i < WARM && rc == 0; i++)
 		rc = once(a, s, list, index, row, &q, &ignored);
 	row->create_us = row->post_us = 0;
@@ -283,7 +306,7 @@ static int measure(const struct xfer_bench_args *a, const struct sides *s, struc
 	}
 	cpu = cli_cpu_seconds() - cpu;
 	if (rc == 0 && a->check)
-		rc = check(a, s, row, index);
+		rc = check(a, s, row, index, list[1]);
 	if (rc == 0) {
 		double n = (double)row->iterations;
 
@@ -329,7 +352,7 @@ static json_t *row_json(const struct row *r)
 			 "transfer_us", r->mean_us, "transfer_us_p50", r->p50_us, "transfer_us_p99", r->p99_us);
 }
 
-static int sweep(const struct xfer_bench_args *a, const struct sides *s, struct cli_table *t, json_t *list)
+static int sweep(const struct xfer_bench_args *a, struct sides *s, struct cli_table *t, json_t *list)
 {
 	int rc = CLI_OK;
 
@@ -384,6 +407,8 @@ int cmd_bench_xfer(int argc, char **argv)
 		return rc;
 	if (strcmp(a.op, "READ") && strcmp(a.op, "WRITE"))
 		return cli_error(CLI_USAGE, "--op_type %s: READ or WRITE is wanted", a.op);
+	if (a.peer && !strncmp(a.backend, "s3", 2))
+		return cli_error(CLI_USAGE, "--peer: objects are reached by the agent itself, without another process");
 	if (a.start_block > a.total || a.start_block > a.max_block || a.start_batch > a.max_batch)
 		return cli_error(CLI_USAGE, "a smallest block or batch above the largest one, or above --total_buffer_size");
 	return a.versus ? xfer_versus(&a) : run(&a);

@@ -35,6 +35,25 @@ def a_file_becomes_an_object_and_comes_back():
         store.close()
 
 
+def transfers_to_objects_are_measured():
+    store = s3_servers.Faulty()
+    sizes = ("--start_block_size", "64KiB", "--max_block_size", "64KiB", "--max_batch_size", "8", "--num_iter", "3", "--total_buffer_size", "2MiB")
+    backend = "s3,bucket=bucket,access_key=a,secret_key=b,endpoint=" + store.endpoint
+    try:
+        for op in ("WRITE", "READ"):
+            rows = tenuto("bench", "xfer", "--backend", backend, "--op_type", op, "--check", "--json", *sizes).json()
+            if [r["batch"] for r in rows] != [1, 8] or any(r["gb_per_s"] <= 0 for r in rows):
+                fail("rows: %s" % rows)
+        keys = sorted(store.objects)
+        if keys != ["/bucket/tenuto-bench/65536/%d" % i for i in range(8)] or {len(v) for v in store.objects.values()} != {65536}:
+            fail("objects: %s" % keys)
+        if "bucket=" not in tenuto("bench", "xfer", "--backend", "s3,endpoint=" + store.endpoint, rc=USAGE).err:
+            fail("no bucket")
+        tenuto("bench", "xfer", "--backend", backend, "--peer", rc=USAGE)
+    finally:
+        store.close()
+
+
 def an_agent_that_is_published_is_found_by_name():
     if not shutil.which("etcd"):
         raise Skip("etcd is missing: make setup installs it (etcd-server)")
