@@ -100,6 +100,11 @@ class RealTest(Store):
         server, cls.endpoint = seaweedfs(cls.directory, BUCKET)
         cls.addClassCleanup(server.close)
 
+    @unittest.skipUnless(os.environ.get('XFER_KINDS'), 'XFER_KINDS names no test-xfer: meson sets it')
+    def test_s3_does_what_all_backends_do(self):
+        done = subprocess.run([os.environ['XFER_KINDS'], 's3'], capture_output=True, text=True, timeout=200)
+        self.assertEqual(done.returncode, 0, (done.stdout + done.stderr)[-3000:])
+
     def test_what_was_written_is_read_whole_and_in_ranges(self):
         for n in (1, 4096, 6 << 20):
             data = content(n, n)
