@@ -18,6 +18,8 @@
 #define SECRET_MAX 256
 #define SHOWN_MAX 64u
 #define PLUGINS_MAX 32
+#define BUILTIN_MAX 16
+#define MISSING_MAX (PLUGINS_MAX + BUILTIN_MAX)
 #define OBJECT_SCHEME "s3://"
 
 static const char *const segment_names[TN_XFER_SEGMENTS] = {"DRAM", "VRAM", "BLOCK", "OBJECT", "FILE"};
@@ -165,29 +167,37 @@ static int print_backends(struct tn_xfer_agent *agent, const struct missing *mis
 	return cli_finish(CLI_OK);
 }
 
-/* With the backends of plugins, as far as the agent takes them; how many are missing. */
-static uint32_t add_plugins(struct tn_xfer_agent *agent, struct missing missing[PLUGINS_MAX])
+/* A backend that the agent may have already; else it is one more that is missing. */
+static void add_backend(struct tn_xfer_agent *agent, const char *name, struct missing *missing, uint32_t *nmissing)
+{
+	int rc = tn_xfer_backend_add(agent, name);
+
+	if (rc == 0 || rc == -EEXIST)
+		return;
+	snprintf(missing[*nmissing].name, sizeof(missing->name), "%s", name);
+	snprintf(missing[*nmissing].why, sizeof(missing->why), "%s", tn_error_last()->text);
+	++*nmissing;
+}
+
+/* With all backends, as far as the agent takes them; how many are missing. */
+static uint32_t add_all(struct tn_xfer_agent *agent, struct missing missing[MISSING_MAX])
 {
 	struct tn_plugin_info *info = calloc(PLUGINS_MAX, sizeof(*info));
 	int n = info ? tn_plugin_list(info, PLUGINS_MAX) : 0;
 	uint32_t nmissing = 0;
 
-	for (int i = 0; i < n && i < PLUGINS_MAX; i++) {
-		struct missing *m = &missing[nmissing];
-
-		if (info[i].kind != TN_PLUGIN_XFER || info[i].status || !tn_xfer_backend_add(agent, info[i].name))
-			continue;
-		snprintf(m->name, sizeof(m->name), "%s", info[i].name);
-		snprintf(m->why, sizeof(m->why), "%s", tn_error_last()->text);
-		nmissing++;
-	}
+	for (uint32_t i = 0; i < BUILTIN_MAX && tn_xfer_backend_name(i); i++)
+		add_backend(agent, tn_xfer_backend_name(i), missing, &nmissing);
+	for (int i = 0; i < n && i < PLUGINS_MAX; i++)
+		if (info[i].kind == TN_PLUGIN_XFER && !info[i].status)
+			add_backend(agent, info[i].name, missing, &nmissing);
 	free(info);
 	return nmissing;
 }
 
 static int run_backends(int argc, char **argv)
 {
-	struct missing missing[PLUGINS_MAX];
+	struct missing missing[MISSING_MAX];
 	struct xfer_args a = {0};
 	struct tn_xfer_agent *agent;
 	uint32_t nmissing;
@@ -198,9 +208,7 @@ static int run_backends(int argc, char **argv)
 	rc = agent_open(&a, "backends", &agent);
 	if (rc)
 		return rc;
-	for (uint32_t i = 0; tn_xfer_backend_name(i); i++)
-		tn_xfer_backend_add(agent, tn_xfer_backend_name(i)); /* -EEXIST: it is there */
-	nmissing = add_plugins(agent, missing);
+	nmissing = add_all(agent, missing);
 	rc = print_backends(agent, missing, nmissing, a.json);
 	tn_xfer_agent_destroy(agent);
 	return rc;

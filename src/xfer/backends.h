@@ -7,6 +7,7 @@
 
 extern const struct tn_xfer_backend_ops tn_xfer_memory_ops; /* memory to memory, of this process or of others on the machine */
 extern const struct tn_xfer_backend_ops tn_xfer_file_ops;   /* memory to files, of this agent */
+extern const struct tn_xfer_backend_ops tn_xfer_gds_ops;    /* device memory to files, of this agent */
 extern const struct tn_xfer_backend_ops tn_xfer_null_ops;   /* moves nothing and says that it did: the agent's own cost */
 extern const struct tn_xfer_backend_ops tn_xfer_faulty_ops; /* another one of these, with faults */
 
@@ -25,6 +26,12 @@ struct tn_xfer_spec {
 
 /* Cuts a copy of a text into its name and its parameters. what: "backend", for messages. 0, or -EINVAL with detail: text may be NULL, empty or too long. */
 int tn_xfer_spec_split(const char *what, const char *text, struct tn_xfer_spec *out);
+
+/* The path of a FILE or BLOCK section's meta, and the flags of tn_io_open that its mode means. */
+const char *tn_xfer_file_path(const char *meta, unsigned *flags);
+
+/* As query of a backend, of FILE and BLOCK sections; backend is not looked at. */
+int tn_xfer_file_query(void *backend, enum tn_xfer_segment segment, const struct tn_xfer_section *section, struct tn_xfer_found *out);
 
 /* A whole number of a spec: 0, or -EINVAL with detail. */
 int tn_xfer_param_number(const char *backend, const struct tn_xfer_param *param, uint64_t least, uint64_t most, uint64_t *out);

@@ -10,7 +10,7 @@
 #include "xfer/agent.h"
 #include "xfer/backends.h"
 
-static const struct tn_xfer_backend_ops *const builtin[] = {&tn_xfer_memory_ops, &tn_xfer_file_ops, &tn_xfer_faulty_ops, &tn_xfer_null_ops, NULL};
+static const struct tn_xfer_backend_ops *const builtin[] = {&tn_xfer_memory_ops, &tn_xfer_file_ops, &tn_xfer_gds_ops, &tn_xfer_faulty_ops, &tn_xfer_null_ops, NULL};
 
 const char *tn_xfer_backend_name(uint32_t index)
 {
@@ -29,7 +29,7 @@ static int find(const char *name, const struct tn_xfer_backend_ops **out)
 		}
 	rc = tn_plugin_open(TN_PLUGIN_XFER, name, &plugin);
 	if (rc)
-		return tn_fail_cause(rc, "backend %s: memory, file, faulty and null are built in, others are plugins", name);
+		return tn_fail_cause(rc, "backend %s: memory, file, gds, faulty and null are built in, others are plugins", name);
 	*out = plugin->table;
 	return 0;
 }

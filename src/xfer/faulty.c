@@ -62,7 +62,7 @@ struct work {
 
 static int find(const char *name, const struct tn_xfer_backend_ops **out)
 {
-	static const struct tn_xfer_backend_ops *const inner[] = {&tn_xfer_memory_ops, &tn_xfer_file_ops, &tn_xfer_null_ops};
+	static const struct tn_xfer_backend_ops *const inner[] = {&tn_xfer_memory_ops, &tn_xfer_file_ops, &tn_xfer_gds_ops, &tn_xfer_null_ops};
 	const struct tn_plugin *plugin;
 	int rc;
 
@@ -73,7 +73,7 @@ static int find(const char *name, const struct tn_xfer_backend_ops **out)
 		}
 	rc = tn_plugin_open(TN_PLUGIN_XFER, name, &plugin);
 	if (rc)
-		return tn_fail_cause(-EINVAL, "backend faulty: over=%s: memory, file, null or a plugin is wanted", name);
+		return tn_fail_cause(-EINVAL, "backend faulty: over=%s: memory, file, gds, null or a plugin is wanted", name);
 	*out = plugin->table;
 	return 0;
 }

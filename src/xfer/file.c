@@ -84,25 +84,6 @@ static bool is_file(uint32_t segment)
 
 /* ---- files ------------------------------------------------------------------------------------------------------------- */
 
-/* A path without its mode, and the flags that the mode means. */
-static const char *path_of(const char *meta, unsigned *flags)
-{
-	static const struct {
-		const char *mode;
-		unsigned flags;
-	} modes[] = {
-		{"ro:", TN_IO_READ_ONLY | TN_IO_BUFFERED}, {"rw:", TN_IO_CREATE | TN_IO_BUFFERED}, {"ro,direct:", TN_IO_READ_ONLY}, {"rw,direct:", TN_IO_CREATE},
-	};
-
-	for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++)
-		if (!strncmp(meta, modes[i].mode, strlen(modes[i].mode))) {
-			*flags = modes[i].flags;
-			return meta + strlen(modes[i].mode);
-		}
-	*flags = TN_IO_CREATE | TN_IO_BUFFERED;
-	return meta;
-}
-
 static int adopt(struct files *f, uint64_t fd, uint32_t *handle)
 {
 	struct tn_io_lent lent = {.fd = (int)fd, .offset_align = 1, .memory_align = 1};
@@ -126,7 +107,7 @@ static int adopt(struct files *f, uint64_t fd, uint32_t *handle)
 static int open_path(struct files *f, const char *meta, uint32_t *handle)
 {
 	unsigned flags;
-	const char *path = path_of(meta, &flags);
+	const char *path = tn_xfer_file_path(meta, &flags);
 
 	return tn_io_open(f->io, path, flags, handle);
 }
@@ -206,7 +187,7 @@ static void file_section_remove(void *backend, void *handle)
 		ask(backend, &e);
 }
 
-static int file_query(void *backend, enum tn_xfer_segment segment, const struct tn_xfer_section *section, struct tn_xfer_found *out)
+int tn_xfer_file_query(void *backend, enum tn_xfer_segment segment, const struct tn_xfer_section *section, struct tn_xfer_found *out)
 {
 	unsigned flags;
 	struct stat st;
@@ -216,14 +197,14 @@ static int file_query(void *backend, enum tn_xfer_segment segment, const struct 
 	*out = (struct tn_xfer_found){0};
 	if (!is_file(segment))
 		return -ENOTSUP;
-	rc = section->meta && *section->meta ? stat(path_of(section->meta, &flags), &st) : fstat((int)section->device, &st);
+	rc = section->meta && *section->meta ? stat(tn_xfer_file_path(section->meta, &flags), &st) : fstat((int)section->device, &st);
 	if (rc)
 		return errno == ENOENT || errno == ENOTDIR || errno == EBADF ? 0 : tn_fail(-errno, "file %s: %s", section->meta ? section->meta : "(descriptor)", strerror(errno));
 	out->exists = 1;
 	out->bytes = (uint64_t)st.st_size;
 	if (!S_ISBLK(st.st_mode))
 		return 0;
-	fd = section->meta && *section->meta ? open(path_of(section->meta, &flags), O_RDONLY | O_NONBLOCK | O_CLOEXEC) : fcntl((int)section->device, F_DUPFD_CLOEXEC, 3);
+	fd = section->meta && *section->meta ? open(tn_xfer_file_path(section->meta, &flags), O_RDONLY | O_NONBLOCK | O_CLOEXEC) : fcntl((int)section->device, F_DUPFD_CLOEXEC, 3);
 	if (fd >= 0 && ioctl(fd, BLKGETSIZE64, &bytes) == 0)
 		out->bytes = bytes;
 	if (fd >= 0)
@@ -538,7 +519,7 @@ const struct tn_xfer_backend_ops tn_xfer_file_ops = {
 	.destroy = file_destroy,
 	.section_add = file_section_add,
 	.section_remove = file_section_remove,
-	.query = file_query,
+	.query = tn_xfer_file_query,
 	.can = file_can,
 	.cost = file_cost,
 	.post = file_post,

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "io/io.h"
 #include "xfer/backends.h"
 
 int tn_xfer_spec_split(const char *what, const char *text, struct tn_xfer_spec *out)
@@ -32,6 +33,24 @@ int tn_xfer_spec_split(const char *what, const char *text, struct tn_xfer_spec *
 		out->param[out->n++] = (struct tn_xfer_param){at, equals + 1};
 	}
 	return 0;
+}
+
+const char *tn_xfer_file_path(const char *meta, unsigned *flags)
+{
+	static const struct {
+		const char *mode;
+		unsigned flags;
+	} modes[] = {
+		{"ro:", TN_IO_READ_ONLY | TN_IO_BUFFERED}, {"rw:", TN_IO_CREATE | TN_IO_BUFFERED}, {"ro,direct:", TN_IO_READ_ONLY}, {"rw,direct:", TN_IO_CREATE},
+	};
+
+	for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++)
+		if (!strncmp(meta, modes[i].mode, strlen(modes[i].mode))) {
+			*flags = modes[i].flags;
+			return meta + strlen(modes[i].mode);
+		}
+	*flags = TN_IO_CREATE | TN_IO_BUFFERED;
+	return meta;
 }
 
 int tn_xfer_param_number(const char *backend, const struct tn_xfer_param *param, uint64_t least, uint64_t most, uint64_t *out)

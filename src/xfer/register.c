@@ -71,8 +71,10 @@ static int give_out(struct tn_xfer_agent *a, uint32_t n, struct tn_xfer_sec *sec
 					     (unsigned long long)s->device);
 		}
 	}
+	if (!sec->backends && takers)
+		return tn_fail_cause(-ENOTSUP, "no backend of agent %s takes the section of segment %u", a->name, sec->segment);
 	if (!sec->backends)
-		return tn_fail(-ENOTSUP, "no backend of agent %s takes sections of segment %u%s", a->name, sec->segment, takers ? " at this address" : "");
+		return tn_fail(-ENOTSUP, "no backend of agent %s takes sections of segment %u", a->name, sec->segment);
 	return 0;
 }
 
