@@ -112,13 +112,8 @@ static void flush_ended(struct ucx_work *w, ucs_status_t status)
 {
 	w->in_flight--;
 	w->flushed = true;
-	if (status == UCS_OK)
-		return;
-	/* Nobody knows what has arrived. */
-	ucx_peer_fail(w->peer, -ECONNRESET);
-	for (uint32_t i = 0; i < w->job->npieces; i++)
-		if (!w->job->piece[i].status)
-			tn_xfer_piece_end(&w->job->piece[i], 0, w->peer->code);
+	if (status != UCS_OK)
+		ucx_peer_fail(w->peer, -ECONNRESET);
 }
 
 static void flush_completed(void *request, ucs_status_t status, void *arg)
@@ -150,6 +145,17 @@ static void fail_rest(struct ucx_work *w, int code)
 		tn_xfer_piece_end(&w->job->piece[w->issued], 0, code);
 }
 
+/*
+ * Writes to a peer that has failed: nobody knows what has arrived. A flush does not tell: if its endpoint is closed, UCX ends it with UCS_OK where puts are messages
+ * that the peer has to confirm.
+ */
+static void fail_writes(struct ucx_work *w)
+{
+	for (uint32_t i = 0; i < w->job->npieces; i++)
+		if (!w->job->piece[i].status)
+			tn_xfer_piece_end(&w->job->piece[i], 0, w->peer->code);
+}
+
 /* True: it has ended. */
 static bool advance(struct ucx_work *w)
 {
@@ -167,6 +173,8 @@ static bool advance(struct ucx_work *w)
 		flush(w);
 	if (w->in_flight || (p->failed && !p->closed))
 		return false;
+	if (p->failed && w->job->op == TN_XFER_WRITE)
+		fail_writes(w);
 	w->job->cut = p->failed;
 	return true;
 }
