@@ -1,163 +1,168 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * A libucp.so.0 of the tests: moves nothing, and fails the call that STUB_UCP_FAIL names. stub_open says how many objects have not been given back, stub_devices which network
- * devices were chosen.
- */
+/* The start of the tests' libucp: versions, settings, contexts, workers and memory. Operations are in stub_operations.c. */
+#include "stub_ucp.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <ucp/api/ucp.h>
-
 #define EXPORT __attribute__((visibility("default")))
-#define FAIL_HERE                        \
-	do {                             \
-		if (fails(__func__))     \
+#define FAIL_HERE                         \
+	do {                              \
+		if (stub_fails(__func__)) \
 			return UCS_ERR_NO_MEMORY; \
 	} while (0)
 
-static int objects, event = -1;
-static char devices[32];
-static char thing;
+EXPORT struct stub_ucp stub_ucp = {.address_bytes = 64, .minor = 13};
 
-static int fails(const char *call)
+bool stub_fails(const char *function)
 {
-	const char *which = getenv("STUB_UCP_FAIL");
+	const char *which = STUB_GET(stub_ucp.fail);
 
-	return which && !strcmp(which, call);
+	if (!which || strcmp(which, function))
+		return false;
+	if (!STUB_GET(stub_ucp.fail_skip))
+		return true;
+	STUB_ADD(stub_ucp.fail_skip, -1u);
+	return false;
 }
 
-static void *object(void)
+void *stub_new(size_t bytes)
 {
-	__atomic_add_fetch(&objects, 1, __ATOMIC_RELAXED);
-	return &thing;
+	void *p = calloc(1, bytes);
+
+	if (!p)
+		abort();
+	STUB_ADD(stub_ucp.objects, 1);
+	return p;
 }
 
-static void give_back(void)
+void stub_free(void *object)
 {
-	__atomic_sub_fetch(&objects, 1, __ATOMIC_RELAXED);
+	STUB_ADD(stub_ucp.objects, -1);
+	free(object);
 }
 
-EXPORT int stub_open(void)
+void stub_misused(const char *how)
 {
-	return __atomic_load_n(&objects, __ATOMIC_RELAXED);
-}
-
-EXPORT const char *stub_devices(void)
-{
-	return devices;
+	fprintf(stderr, "libucp of the tests: %s\n", how);
+	abort();
 }
 
 EXPORT void ucp_get_version(unsigned *major, unsigned *minor, unsigned *release)
 {
 	*major = 1;
-	*minor = fails("ucp_get_version") ? 12 : 13;
+	*minor = STUB_GET(stub_ucp.minor);
 	*release = 0;
 }
 
 EXPORT ucs_status_t ucp_config_read(const char *prefix, const char *file, ucp_config_t **out)
 {
 	FAIL_HERE;
-	*out = object();
-	devices[0] = 0;
+	*out = stub_new(1);
+	stub_ucp.devices[0] = 0;
 	return UCS_OK;
 }
 
 EXPORT ucs_status_t ucp_config_modify(ucp_config_t *config, const char *name, const char *value)
 {
 	if (!strcmp(name, "NET_DEVICES"))
-		snprintf(devices, sizeof(devices), "%s", value);
+		snprintf(stub_ucp.devices, sizeof(stub_ucp.devices), "%s", value);
 	return UCS_OK;
 }
 
 EXPORT void ucp_config_release(ucp_config_t *config)
 {
-	give_back();
+	stub_free(config);
 }
 
 EXPORT ucs_status_t ucp_init_version(unsigned major, unsigned minor, const ucp_params_t *params, const ucp_config_t *config, ucp_context_h *out)
 {
 	FAIL_HERE;
-	*out = object();
+	*out = stub_new(1);
 	return UCS_OK;
 }
 
 EXPORT void ucp_cleanup(ucp_context_h context)
 {
-	give_back();
+	stub_free(context);
 }
 
 EXPORT ucs_status_t ucp_worker_create(ucp_context_h context, const ucp_worker_params_t *params, ucp_worker_h *out)
 {
 	FAIL_HERE;
-	*out = object();
-	event = eventfd(0, EFD_CLOEXEC);
+	*out = stub_new(sizeof(**out));
+	(*out)->event = eventfd(0, EFD_CLOEXEC);
 	return UCS_OK;
 }
 
 EXPORT void ucp_worker_destroy(ucp_worker_h worker)
 {
-	close(event);
-	give_back();
+	stub_worker_end(worker);
+	close(worker->event);
+	stub_free(worker);
 }
 
 EXPORT ucs_status_t ucp_worker_get_efd(ucp_worker_h worker, int *out)
 {
 	FAIL_HERE;
-	*out = event;
+	*out = worker->event;
 	return UCS_OK;
 }
 
 EXPORT ucs_status_t ucp_worker_query(ucp_worker_h worker, ucp_worker_attr_t *attr)
 {
 	FAIL_HERE;
-	attr->address_length = getenv("STUB_UCP_ADDRESS") ? strtoul(getenv("STUB_UCP_ADDRESS"), NULL, 10) : 64;
-	attr->address = calloc(1, attr->address_length);
-	object();
+	attr->address_length = STUB_GET(stub_ucp.address_bytes);
+	attr->address = stub_new(attr->address_length);
 	return UCS_OK;
 }
 
 EXPORT void ucp_worker_release_address(ucp_worker_h worker, ucp_address_t *address)
 {
-	free(address);
-	give_back();
+	stub_free(address);
 }
 
 EXPORT ucs_status_t ucp_worker_arm(ucp_worker_h worker)
 {
-	return UCS_OK;
+	return stub_worker_busy(worker) ? UCS_ERR_BUSY : UCS_OK;
 }
 
 EXPORT unsigned ucp_worker_progress(ucp_worker_h worker)
 {
-	return 0;
+	return stub_worker_turn(worker);
 }
 
 EXPORT ucs_status_t ucp_mem_map(ucp_context_h context, const ucp_mem_map_params_t *params, ucp_mem_h *out)
 {
 	FAIL_HERE;
-	*out = object();
+	*out = stub_new(sizeof(**out));
+	(*out)->address = params->address;
+	(*out)->bytes = params->length;
 	return UCS_OK;
 }
 
 EXPORT ucs_status_t ucp_mem_unmap(ucp_context_h context, ucp_mem_h memh)
 {
-	give_back();
+	if (STUB_GET(memh->users))
+		stub_misused("memory is unmapped while an operation uses it");
+	stub_free(memh);
 	return UCS_OK;
 }
 
+/* A key is the address of the registration. */
 EXPORT ucs_status_t ucp_rkey_pack(ucp_context_h context, ucp_mem_h memh, void **out, size_t *bytes)
 {
 	FAIL_HERE;
-	*out = object();
-	*bytes = 1;
+	*out = stub_new(sizeof(memh));
+	memcpy(*out, &memh, sizeof(memh));
+	*bytes = sizeof(memh);
 	return UCS_OK;
 }
 
 EXPORT void ucp_rkey_buffer_release(void *key)
 {
-	give_back();
+	stub_free(key);
 }
-

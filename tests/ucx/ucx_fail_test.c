@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The plugin ucx over a libucp.so.0 of the tests (argument: its directory): each call fails in turn, is told in words, and leaves nothing behind. */
+/* The plugin ucx over a libucp.so.0 of the tests for one agent: each call of its start fails in turn, is told in words, and leaves nothing behind. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -7,11 +7,11 @@
 
 #include <tenuto/xfer.h>
 
+#include "stub_ucp.h"
 #include "tn_test.h"
 
 static char memory[4096];
-static int (*open_objects)(void);
-static const char *(*devices)(void);
+static struct stub_ucp *stub;
 
 static int try_agent(struct tn_xfer_agent **out)
 {
@@ -36,10 +36,10 @@ static void a_library_that_is_too_old_is_refused(void **state)
 {
 	struct tn_xfer_agent *a;
 
-	setenv("STUB_UCP_FAIL", "ucp_get_version", 1);
+	STUB_SET(stub->minor, 12);
 	assert_int_equal(try_agent(&a), -EPROTO);
 	expect_text("UCX 1.12");
-	unsetenv("STUB_UCP_FAIL");
+	STUB_SET(stub->minor, 13);
 }
 
 static void each_call_of_the_start_may_fail(void **state)
@@ -55,23 +55,23 @@ static void each_call_of_the_start_may_fail(void **state)
 	struct tn_xfer_agent *a;
 
 	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
-		setenv("STUB_UCP_FAIL", calls[i].call, 1);
+		STUB_SET(stub->fail, calls[i].call);
 		assert_int_equal(try_agent(&a), calls[i].code);
 		expect_text(calls[i].words);
-		assert_int_equal(open_objects(), 0);
+		assert_int_equal(STUB_GET(stub->objects), 0);
 	}
-	unsetenv("STUB_UCP_FAIL");
+	STUB_SET(stub->fail, NULL);
 }
 
 static void an_address_that_is_too_long_is_refused(void **state)
 {
 	struct tn_xfer_agent *a;
 
-	setenv("STUB_UCP_ADDRESS", "100000", 1);
+	STUB_SET(stub->address_bytes, 100000);
 	assert_int_equal(try_agent(&a), -E2BIG);
 	expect_text("UCX_NET_DEVICES");
-	unsetenv("STUB_UCP_ADDRESS");
-	assert_int_equal(open_objects(), 0);
+	STUB_SET(stub->address_bytes, 64);
+	assert_int_equal(STUB_GET(stub->objects), 0);
 }
 
 static void a_section_that_ucx_does_not_take_is_refused(void **state)
@@ -81,18 +81,18 @@ static void a_section_that_ucx_does_not_take_is_refused(void **state)
 	int before;
 
 	assert_int_equal(try_agent(&a), 0);
-	before = open_objects();
-	setenv("STUB_UCP_FAIL", "ucp_mem_map", 1);
+	before = STUB_GET(stub->objects);
+	STUB_SET(stub->fail, "ucp_mem_map");
 	assert_int_equal(tn_xfer_register(a, TN_XFER_DRAM, &s, 1), -ENOMEM);
 	expect_text("4096 bytes cannot be registered");
-	assert_int_equal(open_objects(), before);
-	unsetenv("STUB_UCP_FAIL");
+	assert_int_equal(STUB_GET(stub->objects), before);
+	STUB_SET(stub->fail, NULL);
 	assert_int_equal(tn_xfer_register(a, TN_XFER_DRAM, &s, 1), 0);
-	assert_int_equal(open_objects(), before + 1);
+	assert_int_equal(STUB_GET(stub->objects), before + 1);
 	assert_int_equal(tn_xfer_deregister(a, TN_XFER_DRAM, &s, 1, tn_test_deadline()), 0);
-	assert_int_equal(open_objects(), before);
+	assert_int_equal(STUB_GET(stub->objects), before);
 	assert_int_equal(tn_xfer_agent_destroy(a), 0);
-	assert_int_equal(open_objects(), 0);
+	assert_int_equal(STUB_GET(stub->objects), 0);
 }
 
 static void no_network_is_used_unless_the_user_names_it(void **state)
@@ -101,11 +101,11 @@ static void no_network_is_used_unless_the_user_names_it(void **state)
 
 	unsetenv("UCX_NET_DEVICES");
 	assert_int_equal(try_agent(&a), 0);
-	assert_string_equal(devices(), "lo");
+	assert_string_equal(stub->devices, "lo");
 	assert_int_equal(tn_xfer_agent_destroy(a), 0);
 	setenv("UCX_NET_DEVICES", "eth7", 1);
 	assert_int_equal(try_agent(&a), 0);
-	assert_string_equal(devices(), ""); /* UCX reads the variable itself */
+	assert_string_equal(stub->devices, ""); /* UCX reads the variable itself */
 	assert_int_equal(tn_xfer_agent_destroy(a), 0);
 	unsetenv("UCX_NET_DEVICES");
 }
@@ -121,9 +121,8 @@ int main(void)
 	};
 	void *library = dlopen("libucp.so.0", RTLD_NOW);
 
-	*(void **)&open_objects = library ? dlsym(library, "stub_open") : NULL;
-	*(void **)&devices = library ? dlsym(library, "stub_devices") : NULL;
-	if (!open_objects || !devices)
+	stub = library ? dlsym(library, "stub_ucp") : NULL;
+	if (!stub)
 		return 1;
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
