@@ -8,6 +8,11 @@
 
 #define WINDOW 128u		    /* operations of a job in flight: a job that is stopped waits for no more */
 #define WINDOW_BYTES (16u << 20)
+/*
+ * Gets of a peer in flight, of all jobs. UCX over shared memory has a queue of 64 messages to each peer. UCX 1.13 ends the gets of a closed endpoint when the queue has
+ * space: if gets fill that of a stopped peer, they never end.
+ */
+#define GETS 32u
 #define TURN_BYTES (1u << 20)	    /* issued of a job before another one has its turn; some transports copy meanwhile */
 #define GRACE_NS 500000000u	    /* that a peer takes nothing of a stopped job before its connection is given up */
 
@@ -48,6 +53,12 @@ static void operation_ended(struct ucx_operation *o, ucs_status_t status)
 
 	w->in_flight--;
 	w->in_flight_bytes -= piece->bytes;
+	if (w->job->op == TN_XFER_READ) {
+		w->peer->gets--;
+		if (w->peer->crowded)
+			ucx_peer_ready(w->peer);
+		w->peer->crowded = false;
+	}
 	if (status == UCS_OK) {
 		w->peer->moved_ns = ucx_now();
 		tn_xfer_piece_end(piece, piece->bytes, 0);
@@ -82,6 +93,7 @@ static void begin_operation(struct ucx_work *w, uint32_t i)
 
 	w->in_flight++;
 	w->in_flight_bytes += piece->bytes;
+	w->peer->gets += w->job->op == TN_XFER_READ;
 	if (!o->rkey) {
 		operation_ended(o, UCS_ERR_INVALID_PARAM);
 		return;
@@ -99,6 +111,10 @@ static void issue(struct ucx_work *w)
 	while (w->issued < w->job->npieces && w->in_flight < WINDOW && w->in_flight_bytes < WINDOW_BYTES) {
 		if (bytes >= TURN_BYTES) {
 			ucx_ready(w);
+			return;
+		}
+		if (w->job->op == TN_XFER_READ && w->peer->gets >= GETS) {
+			w->peer->crowded = true;
 			return;
 		}
 		bytes += w->job->piece[w->issued].bytes;

@@ -69,8 +69,7 @@ ucp_rkey_h ucx_rkey_of(struct ucx_peer *p, const struct tn_xfer_section_key *key
 
 /* ---- endpoints --------------------------------------------------------------------------------------------------------- */
 
-/* Jobs of the peer look at it anew. */
-static void ready_all(struct ucx_peer *p)
+void ucx_peer_ready(struct ucx_peer *p)
 {
 	for (struct ucx_work *w = p->ucx->works; w; w = w->next)
 		if (w->peer == p)
@@ -83,7 +82,7 @@ void ucx_peer_fail(struct ucx_peer *p, int code)
 		return;
 	p->failed = true;
 	p->code = code;
-	ready_all(p);
+	ucx_peer_ready(p);
 }
 
 /* UCX's call, from within progress: the endpoint is of no use any more. */
@@ -119,7 +118,7 @@ static bool close_failed(struct ucx_peer *p)
 		return true;
 	if (!p->closed) {
 		p->closed = true;
-		ready_all(p);
+		ucx_peer_ready(p);
 	}
 	return p->leaving || p->jobs; /* operations may end a while after the endpoint */
 }

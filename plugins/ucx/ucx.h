@@ -42,6 +42,8 @@ struct ucx_peer {
 	int code;	       /* why it failed */
 	uint64_t moved_ns;     /* when an operation of it ended last */
 	uint32_t nrkeys, jobs;
+	uint32_t gets; /* in flight */
+	bool crowded;  /* a job waits until fewer are */
 	struct ucx_rkey *rkey[UCX_RKEY_SLOTS];
 };
 
@@ -80,6 +82,7 @@ struct ucx {
 	struct ucx_peer *peers;
 	struct ucx_work *works, *ready;
 	uint32_t ending; /* jobs with give_up_ns */
+	uint64_t busy_ns; /* when progress moved something last */
 	unsigned char *address;
 	uint32_t address_bytes;
 };
@@ -99,6 +102,8 @@ uint64_t ucx_now(void);
 size_t ucx_identity(void *backend, unsigned char out[TN_XFER_IDENTITY_MAX]);
 int ucx_peer_add(void *backend, const unsigned char *identity, size_t bytes, void **peer);
 void ucx_peer_remove(void *backend, void *peer);
+/* Its jobs are looked at anew. */
+void ucx_peer_ready(struct ucx_peer *p);
 /* No more operations; the endpoint is closed by force. */
 void ucx_peer_fail(struct ucx_peer *p, int code);
 /* Closes what has failed, frees what has left. True: something has not closed yet. */

@@ -12,7 +12,9 @@
 
 #define CLOSING_NS 10000000u   /* an endpoint that closes is looked at as often */
 #define LEAVE_NS 2000000000u   /* that endpoints have to close when the backend ends */
-#define DRAIN_NS 100000000u
+#define DRAIN_NS 300000000u
+#define QUIET_NS 100000000u    /* that nothing moves: the kernel passes on what a sender has left after 40 ms (a late ACK) */
+#define PAUSE_NS 1000000u
 #define BUSY_TURNS 64u	       /* in which nothing moved, and the worker could not be armed */
 #define BUSY_NS 50000u	       /* then it sleeps as long between them */
 
@@ -78,6 +80,8 @@ static void *run(void *arg)
 		uint64_t now = ucx_now(), next_ns = ucx_give_up(u, now);
 		struct ucx_work *ended;
 
+		if (moved)
+			u->busy_ns = now;
 		if (ucx_peers_close(u) && now + CLOSING_NS < next_ns)
 			next_ns = now + CLOSING_NS;
 		ended = ucx_go_on(u, NULL);
@@ -131,17 +135,29 @@ void ucx_thread_stop(struct ucx *u)
 	pthread_join(u->thread, NULL);
 }
 
+/* With the lock: whether something has moved, or is there to be read. */
+static bool look_at_worker(struct ucx *u)
+{
+	struct pollfd p = {.fd = u->efd, .events = POLLIN};
+
+	return u->api->ucp_worker_progress(u->worker) || u->api->ucp_worker_arm(u->worker) == UCS_ERR_BUSY || poll(&p, 1, 0) > 0;
+}
+
 void ucx_drain(struct ucx *u)
 {
-	uint64_t until = ucx_now() + DRAIN_NS;
-	ucs_status_t armed;
+	const struct timespec pause = {.tv_nsec = PAUSE_NS};
+	uint64_t now = ucx_now(), until = now + DRAIN_NS, busy_ns;
 
-	ucx_lock(u);
-	do {
-		while (u->api->ucp_worker_progress(u->worker) && ucx_now() < until)
-			;
-		armed = u->api->ucp_worker_arm(u->worker);
-	} while (armed == UCS_ERR_BUSY && ucx_now() < until);
-	ucx_unlock(u);
+	for (;;) {
+		ucx_lock(u);
+		if (look_at_worker(u))
+			u->busy_ns = now;
+		busy_ns = u->busy_ns;
+		ucx_unlock(u);
+		if (now >= until || now >= busy_ns + QUIET_NS)
+			break;
+		nanosleep(&pause, NULL);
+		now = ucx_now();
+	}
 	ucx_wake(u);
 }
