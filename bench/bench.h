@@ -57,6 +57,8 @@ struct bench_watch {
  * @watch: NULL: none
  */
 int bench_wait(pid_t pid, const struct bench_watch *watch, const void *result, int *status, double *cpu);
+/* In PATH. */
+bool bench_program_exists(const char *name);
 /* Call it in a new child: the child then does not outlive its parent. */
 void bench_die_with_parent(void);
 /*
@@ -75,7 +77,6 @@ void store_forget(const struct bench_job *job, struct bench_run *run);
 void store_transfer(const struct bench_job *job, struct bench_run *run);
 
 /* fio's side, with one file dir/fio.dat. */
-bool fio_exists(void);
 int fio_run(const struct bench_job *job, struct bench_run *run);
 
 /* Median; n > 0, v is sorted afterwards. */

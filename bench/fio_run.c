@@ -14,22 +14,6 @@
 #include <string.h>
 #include <unistd.h>
 
-bool fio_exists(void)
-{
-	const char *path = getenv("PATH");
-	char file[4096];
-
-	while (path && *path) {
-		int len = (int)strcspn(path, ":");
-
-		snprintf(file, sizeof(file), "%.*s/fio", len, path);
-		if (!access(file, X_OK))
-			return true;
-		path += len + (path[len] == ':');
-	}
-	return false;
-}
-
 static void exec_fio(const struct bench_job *job)
 {
 	char file[4096], out[4096], bs[32], size[32], depth[32];

@@ -43,6 +43,22 @@ int bench_wait(pid_t pid, const struct bench_watch *watch, const void *result, i
 	return CLI_OK;
 }
 
+bool bench_program_exists(const char *name)
+{
+	const char *path = getenv("PATH");
+	char file[4096];
+
+	while (path && *path) {
+		int len = (int)strcspn(path, ":");
+
+		snprintf(file, sizeof(file), "%.*s/%s", len, path, name);
+		if (!access(file, X_OK))
+			return true;
+		path += len + (path[len] == ':');
+	}
+	return false;
+}
+
 void bench_die_with_parent(void)
 {
 	prctl(PR_SET_PDEATHSIG, SIGKILL);

@@ -539,7 +539,7 @@ int cmd_bench_store(int argc, char **argv)
 	rc = parse_sizes(&a, size, &n);
 	if (rc)
 		return rc;
-	if (a.vs_fio && !fio_exists())
+	if (a.vs_fio && !bench_program_exists("fio"))
 		return cli_error(CLI_ENVIRONMENT, "--vs-fio: there is no fio; on Debian: apt-get install fio");
 	b = calloc(1, sizeof(*b));
 	if (!b)

@@ -11,8 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <tenuto/xfer.h>
@@ -20,15 +18,14 @@
 #include "xfer_objects.h"
 
 #define PATIENCE_NS 60000000000ull
-#define METADATA_BYTES 65536u
 #define WARM 3u
 
 #define AT(member) offsetof(struct xfer_bench_args, member)
 
 static const struct cli_opt options[] = {
-	{"backend", "SPEC", "memory", "memory, file, null or s3, with parameters: memory,threads=2; s3,bucket=NAME,endpoint=URL", CLI_STRING, AT(backend), 0, 0},
+	{"backend", "SPEC", "memory", "memory, file, ucx, null or s3, with parameters: memory,threads=2; s3,bucket=NAME,endpoint=URL", CLI_STRING, AT(backend), 0, 0},
 	{"op_type", "OP", "WRITE", "READ or WRITE", CLI_STRING, AT(op), 0, 0},
-	{"peer", NULL, NULL, "memory: to another process", CLI_FLAG, AT(peer), 0, 0},
+	{"peer", NULL, NULL, "memory, ucx: to another process", CLI_FLAG, AT(peer), 0, 0},
 	{"start_block_size", "SIZE", "4KiB", "smallest block", CLI_SIZE, AT(start_block), 1, 1 << 30},
 	{"max_block_size", "SIZE", "4MiB", "largest block; each is 8 times the one before", CLI_SIZE, AT(max_block), 1, 1 << 30},
 	{"start_batch_size", "N", "1", "fewest blocks of a request", CLI_COUNT, AT(start_batch), 1, 1 << 20},
@@ -38,7 +35,7 @@ static const struct cli_opt options[] = {
 	{"check", NULL, NULL, "compare every byte after each size", CLI_FLAG, AT(check), 0, 0},
 	{"total_buffer_size", "SIZE", "256MiB", "bytes of each side; blocks are scattered over them", CLI_SIZE, AT(total), 4096, UINT64_C(1) << 36},
 	{"dir", "DIR", NULL, "file: where the file is made; default: a scratch directory", CLI_STRING, AT(dir), 0, 0},
-	{"vs", "NAME", NULL, "fio or nixl: beside it, alternately; one request of all bytes, both operations", CLI_STRING, AT(versus), 0, 0},
+	{"vs", "NAME", NULL, "fio, nixl or ucx_perftest: beside it, alternately; one request of all bytes, both operations", CLI_STRING, AT(versus), 0, 0},
 	{"pairs", "N", "10", "--vs: runs of each side", CLI_COUNT, AT(pairs), 1, 100},
 	{"python", "PATH", "python3", "--vs nixl: a Python that has nixl", CLI_STRING, AT(python), 0, 0},
 	{"json", NULL, NULL, "print the result as JSON", CLI_FLAG, AT(json), 0, 0},
@@ -61,8 +58,7 @@ struct sides {
 	const char *names[1];
 	char name[32], path[4096], dir[4096];
 	uint64_t devices; /* numbers of objects so far */
-	int to_child;
-	pid_t child;
+	struct xfer_peer other;
 };
 
 /* One size. */
@@ -78,65 +74,6 @@ static void *map_shared(uint64_t bytes)
 	return p == MAP_FAILED ? NULL : p;
 }
 
-static int agent_open(const char *name, const char *spec, struct tn_xfer_agent **out)
-{
-	struct tn_xfer_agent_opts opts;
-
-	tn_xfer_agent_opts_init(&opts);
-	opts.name = name;
-	opts.backends = &spec;
-	opts.nbackends = 1;
-	return tn_xfer_agent_create(&opts, out);
-}
-
-/* The other process: registers the memory that both share, gives its metadata, and lives until the socket closes. */
-static void run_child(int sock, const char *spec, void *memory, uint64_t bytes)
-{
-	struct tn_xfer_section s = {.address = (uintptr_t)memory, .bytes = bytes};
-	unsigned char metadata[METADATA_BYTES], end;
-	struct tn_xfer_agent *agent;
-	int64_t n;
-
-	bench_die_with_parent();
-	if (agent_open("bench-peer", spec, &agent) || tn_xfer_register(agent, TN_XFER_DRAM, &s, 1))
-		_exit(1);
-	n = tn_xfer_metadata(agent, TN_XFER_DRAM, NULL, 0, metadata, sizeof(metadata));
-	if (n <= 0 || n > (int64_t)sizeof(metadata) || send(sock, metadata, (size_t)n, 0) != n)
-		_exit(1);
-	while (recv(sock, &end, 1, 0) > 0)
-		;
-	tn_xfer_agent_destroy(agent);
-	_exit(0);
-}
-
-/* Before this process has threads. */
-static int start_child(const struct xfer_bench_args *a, struct sides *s)
-{
-	int both[2];
-
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET, 0, both))
-		return cli_error(CLI_ENVIRONMENT, "socketpair: %s", strerror(errno));
-	fflush(NULL);
-	s->child = fork();
-	if (s->child == 0) {
-		close(both[0]);
-		run_child(both[1], a->backend, s->remote, a->total);
-	}
-	close(both[1]);
-	s->to_child = both[0];
-	return s->child < 0 ? cli_error(CLI_ENVIRONMENT, "fork: %s", strerror(errno)) : CLI_OK;
-}
-
-static int load_child(struct sides *s)
-{
-	unsigned char metadata[METADATA_BYTES];
-	ssize_t n = recv(s->to_child, metadata, sizeof(metadata), 0);
-
-	if (n <= 0)
-		return cli_error(CLI_PROBLEM, "the other process ended");
-	return tn_xfer_load(s->agent, metadata, (size_t)n, NULL);
-}
-
 static int register_sides(const struct xfer_bench_args *a, struct sides *s)
 {
 	struct tn_xfer_section here = {.address = (uintptr_t)s->local, .bytes = a->total};
@@ -144,7 +81,7 @@ static int register_sides(const struct xfer_bench_args *a, struct sides *s)
 	int rc = tn_xfer_register(s->agent, TN_XFER_DRAM, &here, 1);
 
 	if (rc == 0 && s->peer)
-		return load_child(s);
+		return xfer_peer_load(&s->other, s->agent);
 	/* What objects are compared with is memory, too. */
 	return rc ? rc : tn_xfer_register(s->agent, s->segment == TN_XFER_OBJECT ? TN_XFER_DRAM : s->segment, &there, 1);
 }
@@ -169,25 +106,22 @@ static int open_sides(const struct xfer_bench_args *a, struct sides *s)
 	fill(s->local, a->total);
 	memset(s->remote, 0, a->total);
 	s->base = s->segment == TN_XFER_FILE ? 0 : (uintptr_t)s->remote;
-	s->peer = a->peer ? "bench-peer" : NULL;
+	s->peer = a->peer ? XFER_PEER : NULL;
 	if (s->segment == TN_XFER_FILE) {
 		rc = cli_scratch_dir(a->dir, NULL, s->dir, sizeof(s->dir) - 8);
 		snprintf(s->path, sizeof(s->path), "%.*s/bytes", (int)sizeof(s->path) - 8, s->dir);
 	}
 	if (rc == CLI_OK && s->peer)
-		rc = start_child(a, s);
+		rc = xfer_peer_start(&s->other, a->backend, s->remote, a->total);
 	if (rc == CLI_OK)
-		rc = agent_open("bench", a->backend, &s->agent);
+		rc = xfer_agent_open("bench", a->backend, &s->agent);
 	return rc ? rc : register_sides(a, s);
 }
 
 static void close_sides(const struct xfer_bench_args *a, struct sides *s)
 {
 	tn_xfer_agent_destroy(s->agent);
-	if (s->child > 0) {
-		close(s->to_child);
-		waitpid(s->child, NULL, 0);
-	}
+	xfer_peer_end(&s->other);
 	if (s->local)
 		munmap(s->local, a->total);
 	if (s->remote)

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `tenuto bench xfer --vs`: the agent beside fio or NIXL on the same bytes. Runs alternate (A B, B A, ...), each in a process of its own; the ratio is the median over
+ * `tenuto bench xfer --vs`: the agent beside fio, NIXL or ucx_perftest on the same bytes. Runs alternate (A B, B A, ...), each in a process of its own; the ratio is the median over
  * the pairs, with its 95 % interval.
  *
  * fio: one file each, O_DIRECT, sequential, synced at the end of a write; fio has the request size and depth that are best for it, found before; the agent has one
  * request of descriptors of that size. NIXL: the same list of descriptors, prepared before the clock starts: POSIX (io_uring) for file, UCX for memory.
+ * ucx_perftest: between two processes, the same block again and again, after as many bytes to warm up; it has the number in flight that is best for it.
  */
 #include "xfer_bench.h"
 
@@ -28,10 +29,10 @@ enum side { OURS, THEIRS, SIDES };
 struct versus {
 	const struct xfer_bench_args *args;
 	char dir[4096], ours[4200], theirs[4200];
-	bool file, fio;
+	bool file, fio, perftest;
 	const char *op;
 	uint64_t total, block;
-	uint32_t depth; /* fio's */
+	uint32_t depth; /* theirs: fio's, ucx_perftest's */
 	double gbps[SIDES][PAIRS_MAX], cpu[SIDES][PAIRS_MAX]; /* CPU seconds per GB */
 };
 
@@ -76,15 +77,61 @@ static int make_request(const struct versus *v, struct tn_xfer_agent *a, struct 
 	return rc ? rc : tn_xfer_request_create(a, !strcmp(v->op, "READ") ? TN_XFER_READ : TN_XFER_WRITE, list[0], NULL, list[1], NULL, 0, NULL, out);
 }
 
+/* Every descriptor is the same block. */
+static int make_peer_request(const struct versus *v, const struct xfer_peer *other, struct tn_xfer_agent *a, void *mine, void *theirs,
+			     struct tn_xfer_request **out)
+{
+	struct tn_xfer_section here = {.address = (uintptr_t)mine, .bytes = v->block};
+	struct tn_xfer_run run = {.address = (uintptr_t)mine, .bytes = v->block, .count = 1};
+	uint32_t n = (uint32_t)(v->total / v->block), *index = calloc(n, sizeof(*index));
+	struct tn_xfer_list *list[2];
+	int rc = index ? tn_xfer_register(a, TN_XFER_DRAM, &here, 1) : -ENOMEM;
+
+	if (rc == 0)
+		rc = xfer_peer_load(other, a);
+	if (rc == 0)
+		rc = tn_xfer_list_create(a, NULL, TN_XFER_DRAM, &run, 1, &list[0]);
+	run.address = (uintptr_t)theirs;
+	if (rc == 0)
+		rc = tn_xfer_list_create(a, XFER_PEER, TN_XFER_DRAM, &run, 1, &list[1]);
+	if (rc == 0)
+		rc = tn_xfer_request_create(a, !strcmp(v->op, "READ") ? TN_XFER_READ : TN_XFER_WRITE, list[0], index, list[1], index, n, NULL, out);
+	free(index);
+	return rc;
+}
+
+static int transfer(struct tn_xfer_request *q)
+{
+	int rc = tn_xfer_post(q, cli_now_ns() + PATIENCE_NS, NULL, TN_XFER_NO_NOTIFICATION);
+
+	return rc ? rc : tn_xfer_wait(q, TN_FOREVER);
+}
+
+/* With a request, if rc is 0. fd: of a file that is synced, or -1. */
+static void time_request(const struct versus *v, struct tn_xfer_request *q, int fd, int rc, struct bench_run *run)
+{
+	uint64_t begin = cli_now_ns();
+
+	run->phase_cpu = cli_cpu_seconds();
+	if (rc == 0)
+		rc = transfer(q);
+	if (rc == 0 && fd >= 0 && !strcmp(v->op, "WRITE") && fdatasync(fd))
+		rc = -errno;
+	run->seconds = (double)(cli_now_ns() - begin) * 1e-9;
+	run->phase_cpu = cli_cpu_seconds() - run->phase_cpu;
+	run->bytes = v->total;
+	run->rc = rc ? CLI_PROBLEM : CLI_OK;
+	if (rc)
+		snprintf(run->why, sizeof(run->why), "%.200s (%s)", tn_error_last()->text, strerror(abs(rc)));
+}
+
 /* In a process of its own, which takes all memory with it. */
-static void run_ours(const void *job, void *result)
+static void run_within(const void *job, void *result)
 {
 	const struct versus *v = job;
-	struct bench_run *run = result;
 	struct tn_xfer_agent_opts opts;
 	struct tn_xfer_agent *agent;
-	struct tn_xfer_request *q;
-	uint64_t begin;
+	struct tn_xfer_request *q = NULL;
 	int rc, fd = -1;
 
 	tn_xfer_agent_opts_init(&opts);
@@ -97,20 +144,27 @@ static void run_ours(const void *job, void *result)
 		rc = make_request(v, agent, &q);
 	if (rc == 0 && v->file)
 		fd = open(v->ours, O_RDWR | O_CLOEXEC);
-	run->phase_cpu = cli_cpu_seconds();
-	begin = cli_now_ns();
+	time_request(v, q, fd, rc, result);
+}
+
+/* In a process of its own, with another one. The first transfer connects them. */
+static void run_between(const void *job, void *result)
+{
+	const struct versus *v = job;
+	void *mine = map_bytes(v->block), *theirs = map_bytes(v->block);
+	struct tn_xfer_agent *agent;
+	struct tn_xfer_request *q = NULL;
+	struct xfer_peer other = {0};
+	int rc = mine && theirs ? xfer_peer_start(&other, v->args->backend, theirs, v->block) : -ENOMEM;
+
 	if (rc == 0)
-		rc = tn_xfer_post(q, begin + PATIENCE_NS, NULL, TN_XFER_NO_NOTIFICATION);
+		rc = xfer_agent_open("bench", v->args->backend, &agent);
 	if (rc == 0)
-		rc = tn_xfer_wait(q, TN_FOREVER);
-	if (rc == 0 && fd >= 0 && !strcmp(v->op, "WRITE") && fdatasync(fd))
-		rc = -errno;
-	run->seconds = (double)(cli_now_ns() - begin) * 1e-9;
-	run->phase_cpu = cli_cpu_seconds() - run->phase_cpu;
-	run->bytes = v->total;
-	run->rc = rc ? CLI_PROBLEM : CLI_OK;
-	if (rc)
-		snprintf(run->why, sizeof(run->why), "%.200s (%s)", tn_error_last()->text, strerror(-rc));
+		rc = make_peer_request(v, &other, agent, mine, theirs, &q);
+	if (rc == 0)
+		rc = transfer(q);
+	time_request(v, q, -1, rc, result);
+	xfer_peer_end(&other);
 }
 
 /* ---- a run of either side ---------------------------------------------------------------------------------------------- */
@@ -131,27 +185,30 @@ static int run_side(const struct versus *v, enum side side, struct bench_run *ru
 	int rc;
 
 	*run = (struct bench_run){0};
+	if (side == THEIRS && v->perftest)
+		return xfer_perftest_run(v->op, v->total, v->block, v->depth, run);
 	if (side == THEIRS)
 		return v->fio ? run_fio(v, v->block, v->depth, run)
 			      : xfer_nixl_run(v->args->python, v->op, v->file ? v->theirs : NULL, v->total, v->block, run);
-	rc = bench_fork(run_ours, v, run, sizeof(*run), NULL, &cpu);
+	rc = bench_fork(v->perftest ? run_between : run_within, v, run, sizeof(*run), NULL, &cpu);
 	if (rc == CLI_OK && run->rc)
 		rc = cli_error((enum cli_exit)run->rc, "%s", run->why);
 	return rc;
 }
 
-/* fio's best request size and depth, by one run of each. */
+/* Their best depth, and fio's best request size, by one run of each. */
 static int find_best(struct versus *v)
 {
 	static const uint32_t depths[] = {4, 32};
+	uint64_t least = v->fio ? BEST_LEAST : v->block, most = v->fio ? BEST_MOST : v->block;
 	double best = 0;
 	int rc = CLI_OK;
 
-	for (uint64_t size = BEST_LEAST; rc == CLI_OK && size <= BEST_MOST && size <= v->total; size *= 2)
+	for (uint64_t size = least; rc == CLI_OK && size <= most && size <= v->total; size *= 2)
 		for (size_t d = 0; rc == CLI_OK && d < sizeof(depths) / sizeof(depths[0]); d++) {
 			struct bench_run run;
 
-			rc = run_fio(v, size, depths[d], &run);
+			rc = v->fio ? run_fio(v, size, depths[d], &run) : xfer_perftest_run(v->op, v->total, size, depths[d], &run);
 			if (rc || (double)run.bytes / run.seconds <= best)
 				continue;
 			best = (double)run.bytes / run.seconds;
@@ -187,7 +244,7 @@ static void sum_up(const struct versus *v, struct row *r)
 static int measure_row(struct versus *v, struct row *r)
 {
 	struct bench_run run;
-	int rc = v->fio ? find_best(v) : CLI_OK;
+	int rc = v->fio || v->perftest ? find_best(v) : CLI_OK;
 
 	for (uint64_t i = 0; i < v->args->pairs && rc == CLI_OK; i++)
 		for (unsigned k = 0; k < SIDES && rc == CLI_OK; k++) {
@@ -242,7 +299,7 @@ static int prepare(struct versus *v)
 static int measure(struct versus *v, struct cli_table *t, json_t *list)
 {
 	static const char *const ops[] = {"WRITE", "READ"};
-	int rc = prepare(v);
+	int rc = v->perftest ? CLI_OK : prepare(v);
 
 	for (size_t i = 0; i < 2 && rc == CLI_OK; i++)
 		for (uint64_t block = v->args->start_block; block <= v->args->max_block && rc == CLI_OK; block *= 8) {
@@ -264,14 +321,16 @@ static int check(const struct versus *v)
 {
 	const struct xfer_bench_args *a = v->args;
 
-	if (!v->fio && strcmp(a->versus, "nixl"))
-		return cli_error(CLI_USAGE, "--vs %s: fio or nixl is wanted", a->versus);
+	if (!v->fio && !v->perftest && strcmp(a->versus, "nixl"))
+		return cli_error(CLI_USAGE, "--vs %s: fio, nixl or ucx_perftest is wanted", a->versus);
 	if (v->fio && !v->file)
 		return cli_error(CLI_USAGE, "--vs fio: --backend file is wanted, it is %s", a->backend);
-	if (!v->file && strncmp(a->backend, "memory", 6))
+	if (v->perftest && strcmp(a->backend, "ucx"))
+		return cli_error(CLI_USAGE, "--vs ucx_perftest: --backend ucx is wanted, it is %s", a->backend);
+	if (!v->perftest && !v->file && strncmp(a->backend, "memory", 6))
 		return cli_error(CLI_USAGE, "--vs nixl: --backend file or memory is wanted, it is %s", a->backend);
-	if (v->fio && !fio_exists())
-		return cli_error(CLI_ENVIRONMENT, "--vs fio: there is no fio in PATH");
+	if ((v->fio || v->perftest) && !bench_program_exists(a->versus))
+		return cli_error(CLI_ENVIRONMENT, "--vs %s: there is no %s in PATH", a->versus, a->versus);
 	if (v->total < a->max_block)
 		return cli_error(CLI_USAGE, "--total_buffer_size %" PRIu64 ": less than one block of %" PRIu64, v->total, a->max_block);
 	return CLI_OK;
@@ -280,7 +339,8 @@ static int check(const struct versus *v)
 int xfer_versus(const struct xfer_bench_args *a)
 {
 	static const char *const heads[] = {"op", "block", "GB/s", "their GB/s", "ratio", "low", "high", "CPU s/GB", "their CPU s/GB"};
-	struct versus v = {.args = a, .fio = !strcmp(a->versus, "fio"), .file = !strncmp(a->backend, "file", 4), .total = a->total / BEST_MOST * BEST_MOST};
+	struct versus v = {.args = a, .fio = !strcmp(a->versus, "fio"), .perftest = !strcmp(a->versus, "ucx_perftest"),
+			   .file = !strncmp(a->backend, "file", 4), .total = a->total / BEST_MOST * BEST_MOST};
 	json_t *list = json_array();
 	struct cli_table t;
 	int rc = check(&v);
