@@ -76,7 +76,7 @@ fuzz: setup
 	@scripts/fuzz.sh build-fuzz $(FUZZ_SECONDS)
 
 soak: build
-	@TN_SOAK=1 TN_SIM_FULL=1 TN_KILL9_ROUNDS=200 scripts/run_tests.py build --suite unit --suite sim --suite io --suite nvme --timeout-multiplier 30 --verbose
+	@TN_SOAK=1 TN_SIM_FULL=1 TN_KILL9_ROUNDS=200 scripts/run_tests.py build --suite unit --suite sim --suite io --suite nvme --suite verbs --timeout-multiplier 30 --verbose
 
 engines: build
 	@tests/engines/install.sh
