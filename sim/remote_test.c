@@ -137,8 +137,8 @@ static void prepare(struct rig *r)
 	r->cache->makers[TN_TIER_REMOTE] = &maker;
 }
 
-/* A cache with an empty store behind it. */
-static struct rig *node(void)
+/* A cache with an empty store behind it; max_blocks: as of its options. */
+static struct rig *node_of(uint64_t max_blocks)
 {
 	struct rig_opts o = rig_simulated_opts();
 	struct rig *r;
@@ -148,10 +148,16 @@ static struct rig *node(void)
 	memset(&store, 0, sizeof(store));
 	store.latency_ns = RIG_MS;
 	o.cache.host_bytes = 2u << 20;
+	o.cache.max_blocks = max_blocks;
 	o.prepare = prepare;
 	r = rig_simulated(&o);
 	rig_must_open(r);
 	return r;
+}
+
+static struct rig *node(void)
+{
+	return node_of(8192);
 }
 
 static struct tn_tier_base *tier_of(struct rig *r)
@@ -370,6 +376,45 @@ static void what_a_cache_saves_gets_to_the_store(void **state)
 	rig_tear_down(r);
 }
 
+/* What the cache's own look-up finds. */
+static uint32_t ask(struct rig *r, uint64_t first, uint32_t n)
+{
+	struct tn_match m = {.size = sizeof(m)};
+	struct tn_key keys[CHAIN];
+	uint64_t query;
+	int rc;
+
+	rig_keys(first, n, keys);
+	assert_int_equal(tn_match_begin(&r->s[0].space, 1, keys, n, rig_now(r) + 10 * RIG_SECOND, 0, &query), 0);
+	rig_until(r, (rc = tn_match_poll(r->cache, query, NULL, &m)) != -EAGAIN);
+	assert_in_range(rc, 0, n);
+	return (uint32_t)rc;
+}
+
+static void a_full_tier_learns_what_a_look_up_finds(void **state)
+{
+	struct rig *r = node_of(192);
+	uint64_t capacity = tier_of(r)->ops->capacity(tier_of(r)), i = 0;
+
+	assert_int_equal(capacity, 96);
+	for (; i < capacity + CHAIN; i++)
+		assert_int_equal(write_one(r, 1 + i), 0);
+	for (i = 0; i < capacity; i += 8)
+		assert_int_equal(ask(r, 1 + i, 8), 8);
+	assert_int_equal(tier_of(r)->entries, capacity);
+	assert_int_equal(ask(r, 1 + capacity, 8), 8);
+	for (i = 0; i < capacity - 8; i += 8)
+		assert_int_equal(ask(r, 1 + i, 8), 8);
+	assert_int_equal(ask(r, 1 + capacity, CHAIN), CHAIN); /* its first eight, which are the oldest now, do not go for the others */
+	store.requests = 0;
+	assert_int_equal(ask(r, 1 + capacity, CHAIN), CHAIN);
+	assert_int_equal(store.requests, 0);
+	assert_int_equal(ask(r, 1, 8), 8); /* forgotten, and found again */
+	assert_int_equal(store.requests, 8);
+	assert_int_equal(tier_of(r)->entries, capacity);
+	rig_tear_down(r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -379,6 +424,7 @@ int main(void)
 		cmocka_unit_test(a_store_that_does_not_answer_is_left_alone_and_asked_again),
 		cmocka_unit_test(a_store_that_refuses_costs_the_cache_nothing),
 		cmocka_unit_test(what_a_cache_saves_gets_to_the_store),
+		cmocka_unit_test(a_full_tier_learns_what_a_look_up_finds),
 	};
 
 	return tn_test_ran(cmocka_run_group_tests_name("remote", tests, NULL, NULL));

@@ -50,6 +50,11 @@ static struct tn_space *space_of(const struct tn_keyed *k, const struct tn_tier_
 	return NULL;
 }
 
+static bool is_full(const struct tn_tier_base *t)
+{
+	return t->entries >= t->ops->capacity(t);
+}
+
 /* A block is there that the core did not put there. What there is no record or entry for stays unknown. */
 static void learn(struct tn_keyed *k, struct tn_tier_base *t, const struct tn_space *space, const struct tn_key *key,
 		  const struct tn_key *parent)
@@ -58,7 +63,7 @@ static void learn(struct tn_keyed *k, struct tn_tier_base *t, const struct tn_sp
 	tn_block b;
 	int rc;
 
-	if (!tn_space_in(space, t) || t->entries >= t->ops->capacity(t))
+	if (!tn_space_in(space, t) || is_full(t))
 		return;
 	rc = tn_block_adopt(k->o.registry, space->index, key, parent, &b);
 	if (rc < 0 || tn_tier_residency(t, b) != TN_ABSENT || tn_block_is_dropped(k->o.blocks, b))
@@ -171,14 +176,36 @@ static void lookup_ends(struct tn_lookup *l)
 	tn_session_completes(l->keyed->o.messages->cache, whose);
 }
 
-static void probed(struct tn_tier_probe *probe, int status)
+/* The first n keys are the most recently used ones, the first of them most of all: where blocks are evicted for the others, it is not they. */
+static void touch(const struct tn_lookup *l, const struct tn_space *space, uint32_t n)
+{
+	tn_block last = n > 0 ? tn_registry_find_one(l->keyed->o.registry, space->index, &l->keys[n - 1], false) : TN_BLOCK_NONE;
+
+	tn_chain_touch_back(l->keyed->o.blocks, last, n);
+}
+
+/* What is found takes the place of blocks that others asked for before, not of the look-up's own. */
+static void learn_found(struct tn_lookup *l, const struct tn_space *space, uint32_t found)
 {
 	const struct tn_key none = {{0, 0}};
+	struct tn_tier_base *t = l->tier;
+
+	touch(l, space, l->known);
+	for (uint32_t i = l->known; i < l->known + found && i < t->ops->capacity(t); i++) {
+		if (t->ops->traits.keeps && is_full(t))
+			tn_tier_evict(t, 1, -1, NULL);
+		learn(l->keyed, t, space, &l->keys[i], i ? &l->keys[i - 1] : &none);
+	}
+	touch(l, space, l->known + found);
+}
+
+static void probed(struct tn_tier_probe *probe, int status)
+{
 	struct tn_lookup *l = probe->owner;
 	const struct tn_space *space = status == 0 ? space_of(l->keyed, &probe->space) : NULL;
 
-	for (uint32_t i = 0; space && i < probe->found; i++)
-		learn(l->keyed, l->tier, space, &probe->keys[i], l->known + i ? &probe->keys[i] - 1 : &none);
+	if (space && probe->found > 0)
+		learn_found(l, space, probe->found);
 	lookup_ends(l);
 }
 

@@ -46,6 +46,7 @@ struct tn_tier_traits {
 	bool saves;	   /* saves may write here */
 	bool promotes;	   /* loads and prefetches leave what they bring here */
 	bool offloads;	   /* takes what a tier above holds in memory */
+	bool keeps;	   /* keyed: a block that leaves is forgotten here, and stays where it lies: a look-up may evict for what it finds */
 	bool entry_by_slot; /* the policy's entries are slots; else blocks, from the moment they are let in */
 };
 

@@ -352,7 +352,7 @@ static const struct tn_tier_ops ops = {
 	.size = sizeof(ops),
 	.abi = TN_TIER_ABI,
 	.name = "remote",
-	.traits = {.reach = TN_REACH_WHOLE, .keyed = true, .offloads = true},
+	.traits = {.reach = TN_REACH_WHOLE, .keyed = true, .offloads = true, .keeps = true},
 	.space = space,
 	.probe = start_probe,
 	.place = place,
