@@ -415,6 +415,49 @@ static void a_full_tier_learns_what_a_look_up_finds(void **state)
 	rig_tear_down(r);
 }
 
+static void drop(struct rig *r)
+{
+	struct tn_flush_waiter *w;
+
+	assert_int_equal(tn_space_drop_begin(&r->cache->drops, r->s[0].space, &w), 0);
+	rig_until(r, tn_flush_poll(w) != -EAGAIN);
+}
+
+/* Each node has an epoch of its own, which its drops and its disk decide. */
+static void a_drop_forgets_here_and_the_store_has_it_still(void **state)
+{
+	struct rig *r = node();
+
+	rig_save(&r->s[0], 1, 4, 0);
+	rig_until(r, store.n == 4);
+	rig_run(r, RIG_SECOND);
+	for (uint32_t i = 0; i < 3; i++) {
+		drop(r);
+		assert_int_equal(tier_of(r)->blocks, 0);
+		assert_int_equal(rig_match(&r->s[0], 1, 4), 0);
+		assert_int_equal(ask(r, 1, 4), 4);
+		assert_int_equal(rig_load(&r->s[0], 1, 4), 4);
+	}
+	assert_int_equal(store.n, 4); /* nothing was written anew */
+	rig_tear_down(r);
+}
+
+static void another_revision_names_other_objects(void **state)
+{
+	const struct tn_key key = rig_key(1);
+	struct rig *r = node();
+	char name[2][TN_OBJECT_NAME_BYTES];
+	struct rig_space s;
+
+	for (uint32_t i = 0; i < 2; i++) {
+		assert_int_equal(rig_space_open(r, &(struct rig_space_opts){.reset = i, .no_pool = true}, &s), 0);
+		tn_object_name("test", &(struct tn_tier_space){s.space->id, s.space->epoch}, &key, name[i], sizeof(name[i]));
+		rig_space_close(&s);
+	}
+	assert_string_not_equal(name[0], name[1]);
+	rig_tear_down(r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -425,6 +468,8 @@ int main(void)
 		cmocka_unit_test(a_store_that_refuses_costs_the_cache_nothing),
 		cmocka_unit_test(what_a_cache_saves_gets_to_the_store),
 		cmocka_unit_test(a_full_tier_learns_what_a_look_up_finds),
+		cmocka_unit_test(a_drop_forgets_here_and_the_store_has_it_still),
+		cmocka_unit_test(another_revision_names_other_objects),
 	};
 
 	return tn_test_ran(cmocka_run_group_tests_name("remote", tests, NULL, NULL));

@@ -336,8 +336,8 @@ TN_API uint32_t tn_space_op_blocks(const struct tn_space *space);
 /**
  * tn_space_drop - forget all blocks of a space, durably
  *
- * Waits until the space's new epoch is on disk: afterwards no crash brings a block back. Other spaces are not held up.
- * From its beginning on nothing of the space is found; saves that begin meanwhile are kept.
+ * Waits until the space's new epoch is on disk: afterwards no crash brings a block back. Other spaces are not held up. From its beginning on nothing
+ * of the space is found; saves that begin meanwhile are kept. A remote store keeps its objects, and a later look-up finds them: change reset_revision.
  *
  * Return: 0; -EBUSY (loads or saves still under way at the deadline; nothing was dropped); -EROFS; -ENOMEM. After
  * -ETIMEDOUT or an I/O error the blocks are gone for this process, but a crash may bring them back: the store goes on

@@ -15,7 +15,7 @@
 struct head {
 	uint64_t magic;
 	uint32_t version, header_bytes;
-	uint32_t layers, object_bytes, padded_bytes, epoch;
+	uint32_t layers, object_bytes, padded_bytes, reserved; /* zero */
 	uint32_t codec, key_id; /* 0: as it is */
 	struct tn_key key, parent, space;
 	uint64_t checks_hash;
@@ -31,8 +31,8 @@ static unsigned char *checks_of(const void *header)
 
 void tn_object_name(const char *prefix, const struct tn_tier_space *space, const struct tn_key *key, char *name, size_t bytes)
 {
-	snprintf(name, bytes, "%s/%016llx%016llx-%u/%016llx%016llx", prefix, (unsigned long long)space->id.word[0], (unsigned long long)space->id.word[1],
-		 space->epoch, (unsigned long long)key->word[0], (unsigned long long)key->word[1]);
+	snprintf(name, bytes, "%s/%016llx%016llx/%016llx%016llx", prefix, (unsigned long long)space->id.word[0], (unsigned long long)space->id.word[1],
+		 (unsigned long long)key->word[0], (unsigned long long)key->word[1]);
 }
 
 uint64_t tn_object_header_bytes(const struct tn_shape *shape)
@@ -52,7 +52,6 @@ void tn_object_encode(const struct tn_tier_move *m, void *header)
 		.layers = s->layers,
 		.object_bytes = s->object_bytes,
 		.padded_bytes = s->padded_bytes,
-		.epoch = m->space.epoch,
 		.key = m->key,
 		.parent = m->parent,
 		.space = m->space.id,
@@ -72,7 +71,7 @@ int tn_object_check(const void *header, const struct tn_tier_space *space, const
 	memcpy(&h, header, sizeof(h));
 	if (h.magic != MAGIC || h.version != VERSION || h.head_hash != tn_hash64(&h, offsetof(struct head, head_hash)))
 		return tn_fail(-EBADMSG, "no header of a block");
-	if (!tn_key_eq(&h.key, key) || !tn_key_eq(&h.space, &space->id) || h.epoch != space->epoch || h.codec || h.key_id)
+	if (!tn_key_eq(&h.key, key) || !tn_key_eq(&h.space, &space->id) || h.codec || h.key_id)
 		return tn_fail(-EBADMSG, "the header of another block");
 	return 0;
 }

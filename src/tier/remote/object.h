@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A block as an object: PREFIX/SPACE-EPOCH/KEY, all in hexadecimal. A header comes first, then the block as it lies in a slot. The header's first page says
+ * A block as an object: PREFIX/SPACE/KEY, both in hexadecimal. SPACE is the identity's fingerprint: a space's epoch is one node's, and nothing of other nodes'
+ * business. A header comes first, then the block as it lies in a slot. The header's first page says
  * whose block it is and is checked by itself; the checksums of the block's objects follow.
  */
 #ifndef TN_TIER_REMOTE_OBJECT_H
