@@ -147,7 +147,7 @@ static struct rig *node_of(uint64_t max_blocks)
 		free(store.object[i].bytes);
 	memset(&store, 0, sizeof(store));
 	store.latency_ns = RIG_MS;
-	o.cache.host_bytes = 2u << 20;
+	o.cache.host_bytes = 4u << 20;
 	o.cache.max_blocks = max_blocks;
 	o.prepare = prepare;
 	r = rig_simulated(&o);
@@ -458,6 +458,34 @@ static void another_revision_names_other_objects(void **state)
 	rig_tear_down(r);
 }
 
+/* What was saved is on its way at the pace of the store: 1.6 s per block at most, four at once. */
+static void look_ups_and_reads_do_not_wait_for_writes(void **state)
+{
+	struct rig *r = node();
+	uint64_t from;
+
+	rig_save(&r->s[0], 1, 4, 0);
+	rig_until(r, store.n == 4);
+	rig_run(r, RIG_SECOND);
+	drop(r); /* they are in the store alone */
+	store.latency_ns = 100 * RIG_MS;
+	store.most = 0;
+	for (uint32_t i = 1; i <= 3; i++) /* more blocks than there are moves */
+		rig_save(&r->s[0], 100 * i, 32, 0);
+	rig_until(r, store.busy > 0);
+	rig_run(r, RIG_SECOND);
+	from = rig_now(r);
+	assert_int_equal(ask(r, 1, 4), 4);
+	assert_in_range(rig_now(r) - from, 0, 1700 * RIG_MS);
+	from = rig_now(r);
+	assert_int_equal(rig_load(&r->s[0], 1, 4), 4);
+	assert_in_range(rig_now(r) - from, 0, 1700 * RIG_MS);
+	assert_in_range(store.n, 4, 32); /* and the writes are not over */
+	rig_until(r, store.n >= 90);
+	assert_in_range(store.most, 4, 8);
+	rig_tear_down(r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -470,6 +498,7 @@ int main(void)
 		cmocka_unit_test(a_full_tier_learns_what_a_look_up_finds),
 		cmocka_unit_test(a_drop_forgets_here_and_the_store_has_it_still),
 		cmocka_unit_test(another_revision_names_other_objects),
+		cmocka_unit_test(look_ups_and_reads_do_not_wait_for_writes),
 	};
 
 	return tn_test_ran(cmocka_run_group_tests_name("remote", tests, NULL, NULL));

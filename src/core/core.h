@@ -727,7 +727,7 @@ void tn_lookup_end(struct tn_lookup *l);
 int tn_whole_create(const struct tn_alloc *alloc, struct tn_whole **out);
 void tn_whole_destroy(struct tn_whole *w);
 /* A free one, or NULL: ask again when one has ended. */
-struct tn_tier_move *tn_whole_get(struct tn_whole *w);
+struct tn_tier_move *tn_whole_get(struct tn_whole *w, bool write);
 void tn_whole_put(struct tn_whole *w, struct tn_tier_move *move);
 
 /* load_headers.c */

@@ -435,7 +435,7 @@ static bool start_whole(struct tn_read_item *item)
 {
 	struct tn_reading *r = item->r;
 	struct tn_tier_base *t = r->op.cache->row.tier[item->tier];
-	struct tn_tier_move *move = tn_whole_get(r->op.cache->whole);
+	struct tn_tier_move *move = tn_whole_get(r->op.cache->whole, false);
 	uint32_t i = index_of(item), chunks = r->op.shape->chunks;
 
 	if (!move)

@@ -6,10 +6,12 @@
 #include "core/core.h"
 
 #define MOVES 64u
+#define WRITES 16u /* of them at most: copies that nobody waits for leave the others to loads */
 
 struct tn_whole {
 	const struct tn_alloc *alloc;
 	struct tn_list free;
+	uint32_t writes;
 	struct tn_tier_move move[MOVES];
 };
 
@@ -33,14 +35,16 @@ void tn_whole_destroy(struct tn_whole *w)
 		tn_put(w->alloc, w, sizeof(*w));
 }
 
-struct tn_tier_move *tn_whole_get(struct tn_whole *w)
+struct tn_tier_move *tn_whole_get(struct tn_whole *w, bool write)
 {
-	struct tn_list *link = tn_list_pop(&w->free);
+	struct tn_list *link = write && w->writes == WRITES ? NULL : tn_list_pop(&w->free);
 
+	w->writes += write && link;
 	return link ? tn_container_of(link, struct tn_tier_move, link) : NULL;
 }
 
 void tn_whole_put(struct tn_whole *w, struct tn_tier_move *move)
 {
+	w->writes -= move->write;
 	tn_list_push(&w->free, &move->link);
 }

@@ -474,7 +474,7 @@ static bool start_whole(struct tn_write_item *item, bool *later)
 {
 	struct tn_writing *w = item->w;
 	struct tn_cache *cache = w->op.cache;
-	struct tn_tier_move *move = tn_whole_get(cache->whole);
+	struct tn_tier_move *move = tn_whole_get(cache->whole, true);
 
 	*later = !move;
 	if (!move)

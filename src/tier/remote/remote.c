@@ -16,6 +16,7 @@
 #define SPEC_BYTES 512u
 #define MOVE_NS 10000000000ull	   /* deadline of a block; of one that is written, which nobody waits for, */
 #define WRITE_NS_PER_BYTE 2000u	   /* so much later: 16 at the same time get through a link of 10 MB/s */
+#define WRITES 4u		   /* slots that writes may have at once: the others are for look-ups and reads, which somebody waits for */
 #define PROBE_NS 2000000000ull	   /* likewise of a look-up's header */
 #define POLL_NS 200000ull	   /* between looks at what is under way */
 #define FAILURES 3u		   /* in a row, and the store is left alone, ... */
@@ -35,11 +36,11 @@ struct remote {
 	const struct tn_tier_env *env;
 	struct tn_object_client *client;
 	char prefix[PREFIX_BYTES];
-	struct tn_list probes, moves; /* that wait for slots; the first probe may have some */
+	struct tn_list probes, reads, writes; /* that wait for slots; the first probe may have some */
 	uint32_t asked, answered, found; /* keys of the first probe; found: all before it */
 	bool gap;			 /* one of them is not there: what follows does not count */
 	struct slot slot[TN_OBJECT_SLOTS];
-	uint32_t busy;
+	uint32_t busy, writing; /* slots; those of writes */
 	uint32_t failures;
 	uint64_t alone_ns; /* until when the store is left alone; 0: it is not */
 };
@@ -112,7 +113,9 @@ static int begin(struct remote *r, struct slot *s, const struct tn_tier_space *s
 
 static void start_move(struct tn_tier_base *t, struct tn_tier_move *move)
 {
-	tn_list_push(&remote_of(t)->moves, &move->link);
+	struct remote *r = remote_of(t);
+
+	tn_list_push(move->write ? &r->writes : &r->reads, &move->link);
 }
 
 /* Where the block lies in one piece: there its bytes go to, or come from, without a copy. NULL: it is scattered. */
@@ -151,11 +154,12 @@ static int begin_move(struct remote *r, struct slot *s, uint64_t now_ns)
 	return begin(r, s, &m->space, &m->key, &t);
 }
 
-static void end_move(struct slot *s, int status)
+static void end_move(struct remote *r, struct slot *s, int status)
 {
 	struct tn_tier_move *m = s->move;
 
 	s->move = NULL;
+	r->writing -= m->write;
 	if (m->write && status == -EEXIST) /* another node was first: the same key is the same block */
 		status = 0;
 	if (!m->write && status == 0)
@@ -212,7 +216,7 @@ static void end_slot(struct remote *r, struct slot *s, int status, uint64_t now_
 	if (s->probe)
 		answer(r, s, status);
 	else
-		end_move(s, status);
+		end_move(r, s, status);
 }
 
 static bool poll_slots(struct remote *r, uint64_t now_ns)
@@ -231,6 +235,18 @@ static bool poll_slots(struct remote *r, uint64_t now_ns)
 	return any;
 }
 
+/* The next block: one to read, else one to write, if writes may have another slot. */
+static struct tn_tier_move *next_move(struct remote *r)
+{
+	struct tn_list *link = tn_list_pop(&r->reads);
+
+	if (!link && r->writing < WRITES) {
+		link = tn_list_pop(&r->writes);
+		r->writing += link != NULL;
+	}
+	return link ? tn_container_of(link, struct tn_tier_move, link) : NULL;
+}
+
 /* The next key of the first look-up, else the next block; false: there is none, or no slot. */
 static bool fill_slot(struct remote *r, uint64_t now_ns)
 {
@@ -238,14 +254,16 @@ static bool fill_slot(struct remote *r, uint64_t now_ns)
 	struct slot *s = free_slot(r);
 	int rc;
 
-	if (s && p && !r->gap && r->asked < p->n) {
+	if (!s)
+		return false;
+	if (p && !r->gap && r->asked < p->n) {
 		s->probe = p;
 		s->key = r->asked++;
-	} else if (s && !tn_list_empty(&r->moves)) {
-		s->move = tn_container_of(tn_list_pop(&r->moves), struct tn_tier_move, link);
 	} else {
-		return false;
+		s->move = next_move(r);
 	}
+	if (!s->probe && !s->move)
+		return false;
 	r->busy++;
 	rc = r->alone_ns ? -EHOSTDOWN : s->probe ? begin_probe(r, s, now_ns) : begin_move(r, s, now_ns);
 	if (rc == -EHOSTDOWN) {
@@ -253,7 +271,7 @@ static bool fill_slot(struct remote *r, uint64_t now_ns)
 		if (s->probe)
 			answer(r, s, rc);
 		else
-			end_move(s, rc);
+			end_move(r, s, rc);
 	} else if (rc) {
 		end_slot(r, s, rc, now_ns);
 	}
@@ -392,7 +410,8 @@ int tn_remote_tier_create(const struct tn_tier_env *env, struct tn_object_client
 	r->base.tier = TN_TIER_REMOTE;
 	snprintf(r->prefix, sizeof(r->prefix), "%s", prefix);
 	tn_list_init(&r->probes);
-	tn_list_init(&r->moves);
+	tn_list_init(&r->reads);
+	tn_list_init(&r->writes);
 	rc = tn_policy_find("lru", &policy);
 	rc = rc ? rc : policy->create(&po, &r->base.policy);
 	if (rc)
