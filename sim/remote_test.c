@@ -486,6 +486,22 @@ static void look_ups_and_reads_do_not_wait_for_writes(void **state)
 	rig_tear_down(r);
 }
 
+/* A missing bucket answers each request with 404. */
+static void a_bucket_that_there_is_not_is_a_store_that_fails(void **state)
+{
+	struct rig *r = node();
+
+	store.fails = -ENOENT;
+	for (uint32_t i = 0; i < 5; i++)
+		assert_int_equal(look_up(r, 1), 0);
+	assert_int_equal(tier_of(r)->ops->health(tier_of(r)), 0); /* nobody has written these blocks, for all that it knows */
+	for (uint32_t i = 0; i < 3; i++)
+		assert_int_equal(write_one(r, 1), -ENOENT);
+	assert_int_equal(tier_of(r)->ops->health(tier_of(r)), -EHOSTDOWN);
+	store.fails = 0;
+	rig_tear_down(r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -499,6 +515,7 @@ int main(void)
 		cmocka_unit_test(a_drop_forgets_here_and_the_store_has_it_still),
 		cmocka_unit_test(another_revision_names_other_objects),
 		cmocka_unit_test(look_ups_and_reads_do_not_wait_for_writes),
+		cmocka_unit_test(a_bucket_that_there_is_not_is_a_store_that_fails),
 	};
 
 	return tn_test_ran(cmocka_run_group_tests_name("remote", tests, NULL, NULL));

@@ -21,6 +21,7 @@
 #define POLL_NS 200000ull	   /* between looks at what is under way */
 #define FAILURES 3u		   /* in a row, and the store is left alone, ... */
 #define ALONE_NS 5000000000ull	   /* ... for so long */
+#define QUIET_NS 60000000000ull	   /* between lines of the log about single failures */
 
 /* A look-up's header, or a block; free if both are NULL. */
 struct slot {
@@ -42,6 +43,7 @@ struct remote {
 	struct slot slot[TN_OBJECT_SLOTS];
 	uint32_t busy, writing; /* slots; those of writes */
 	uint32_t failures;
+	uint64_t quiet_ns; /* until when another first failure is no line of the log */
 	uint64_t alone_ns; /* until when the store is left alone; 0: it is not */
 };
 
@@ -57,15 +59,21 @@ static const struct remote *remote_at(const struct tn_tier_base *t)
 
 /* ---- the store's health ------------------------------------------------------------------------------------------- */
 
-static void hear(struct remote *r, int status, uint64_t now_ns)
+/* write: what has no place to be written to, as a bucket that there is not, is no answer to go on with. */
+static void hear(struct remote *r, bool write, int status, uint64_t now_ns)
 {
-	if (status == 0 || status == -ENOENT || status == -EEXIST) {
+	if (status == 0 || status == -EEXIST || (status == -ENOENT && !write)) {
 		if (r->failures >= FAILURES)
 			tn_log(r->env->log, TN_LOG_INFO, "remote tier: the store answers again");
 		r->failures = 0;
 		return;
 	}
-	if (++r->failures < FAILURES)
+	if (++r->failures == 1 && now_ns >= r->quiet_ns) {
+		tn_log(r->env->log, TN_LOG_WARN, "remote tier: a %s failed (error %d)%s", write ? "write" : "read", -status,
+		       write && status == -ENOENT ? ": is there such a bucket?" : "");
+		r->quiet_ns = now_ns + QUIET_NS;
+	}
+	if (r->failures < FAILURES)
 		return;
 	if (r->failures == FAILURES)
 		tn_log(r->env->log, TN_LOG_WARN, "remote tier: %u requests in a row failed (error %d); the store is asked again in %llu s", r->failures, -status,
@@ -212,7 +220,7 @@ static void answer(struct remote *r, struct slot *s, int status)
 static void end_slot(struct remote *r, struct slot *s, int status, uint64_t now_ns)
 {
 	r->busy--;
-	hear(r, status, now_ns);
+	hear(r, s->move && s->move->write, status, now_ns);
 	if (s->probe)
 		answer(r, s, status);
 	else
