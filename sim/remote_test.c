@@ -502,6 +502,20 @@ static void a_bucket_that_there_is_not_is_a_store_that_fails(void **state)
 	rig_tear_down(r);
 }
 
+/* 16 blocks at the same time through a thin link are slow, and no sign of a store that is dead. */
+static void a_large_block_has_the_time_that_it_takes(void **state)
+{
+	struct rig *r = node();
+	uint64_t bytes = r->s[0].space->shape.slot_bytes;
+
+	assert_int_equal(write_one(r, 1), 0);
+	store.latency_ns = (10 * RIG_SECOND + 1000 * bytes) / TN_OBJECT_SLOTS; /* 1 us per byte, after 10 s */
+	for (uint32_t i = 0; i < 4; i++)
+		assert_int_equal(read_one(r, 1), 0);
+	assert_int_equal(tier_of(r)->ops->health(tier_of(r)), 0);
+	rig_tear_down(r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -516,6 +530,7 @@ int main(void)
 		cmocka_unit_test(another_revision_names_other_objects),
 		cmocka_unit_test(look_ups_and_reads_do_not_wait_for_writes),
 		cmocka_unit_test(a_bucket_that_there_is_not_is_a_store_that_fails),
+		cmocka_unit_test(a_large_block_has_the_time_that_it_takes),
 	};
 
 	return tn_test_ran(cmocka_run_group_tests_name("remote", tests, NULL, NULL));

@@ -14,8 +14,8 @@
 #define PREFIX "tenuto"
 #define PREFIX_BYTES 64u
 #define SPEC_BYTES 512u
-#define MOVE_NS 10000000000ull	   /* deadline of a block; of one that is written, which nobody waits for, */
-#define WRITE_NS_PER_BYTE 2000u	   /* so much later: 16 at the same time get through a link of 10 MB/s */
+#define MOVE_NS 10000000000ull	   /* deadline of a block, and so much later by its size: */
+#define NS_PER_BYTE 2000u	   /* 16 at the same time get through a link of 10 MB/s */
 #define WRITES 4u		   /* slots that writes may have at once: the others are for look-ups and reads, which somebody waits for */
 #define PROBE_NS 2000000000ull	   /* likewise of a look-up's header */
 #define POLL_NS 200000ull	   /* between looks at what is under way */
@@ -151,7 +151,7 @@ static int begin_move(struct remote *r, struct slot *s, uint64_t now_ns)
 	unsigned char *piece = piece_of(m);
 	uint64_t header = tn_object_header_bytes(m->shape), data = m->shape->slot_bytes;
 	struct tn_object_transfer t = {.write = m->write, .part = {{NULL, piece ? header : header + data}, {piece, piece ? data : 0}},
-				       .deadline_ns = now_ns + MOVE_NS + (m->write ? data * WRITE_NS_PER_BYTE : 0)};
+				       .deadline_ns = now_ns + MOVE_NS + data * NS_PER_BYTE};
 	int rc = fit(r, s, t.part[0].bytes);
 
 	assert(piece || !m->write); /* out of memory's tier, where blocks lie in one piece */
