@@ -516,6 +516,24 @@ static void a_large_block_has_the_time_that_it_takes(void **state)
 	rig_tear_down(r);
 }
 
+static void an_error_tells_no_secret(void **state)
+{
+	static char longer[2048];
+	const char *const wrong[] = {"s3,bucket=b,secret_key=hidden,prefix=", "s3,secret_key=hidden,prefix=,bucket=b", longer};
+	struct tn_cache_opts o = {.cluster_secret_file = "there"};
+	const struct tn_tier_env env = {.o = &o, .alloc = &tn_alloc_system};
+	struct tn_tier_base *tier = NULL;
+
+	snprintf(longer, sizeof(longer), "s3,secret_key=hidden,bucket=%01000d", 0);
+	for (uint32_t i = 0; i < 3; i++) {
+		o.remote = wrong[i];
+		assert_int_equal(tn_remote_tier_maker.make(&env, &tier), -EINVAL);
+		assert_null(strstr(tn_error_last()->text, "hidden"));
+		assert_non_null(strstr(tn_error_last()->text, "s3"));
+	}
+	assert_null(tier);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -531,6 +549,7 @@ int main(void)
 		cmocka_unit_test(look_ups_and_reads_do_not_wait_for_writes),
 		cmocka_unit_test(a_bucket_that_there_is_not_is_a_store_that_fails),
 		cmocka_unit_test(a_large_block_has_the_time_that_it_takes),
+		cmocka_unit_test(an_error_tells_no_secret),
 	};
 
 	return tn_test_ran(cmocka_run_group_tests_name("remote", tests, NULL, NULL));

@@ -8,12 +8,21 @@
 #include "io/io.h"
 #include "xfer/backends.h"
 
+/* Of a specification, for an error: its parameters may be secrets. */
+static int name_bytes(const char *spec)
+{
+	size_t n = strcspn(spec, ",");
+
+	return n < 40 ? (int)n : 40;
+}
+
 int tn_xfer_spec_split(const char *what, const char *text, struct tn_xfer_spec *out)
 {
 	char *next;
 
 	if (!text || !*text || strlen(text) >= sizeof(out->name))
-		return tn_fail(-EINVAL, "%s \"%.40s\": NAME,key=value of 1 to %u bytes is wanted", what, text ? text : "NULL", TN_XFER_SPEC_BYTES - 1);
+		return tn_fail(-EINVAL, "%s \"%.*s\": NAME,key=value of 1 to %u bytes is wanted", what, text ? name_bytes(text) : 4,
+			       text ? text : "NULL", TN_XFER_SPEC_BYTES - 1);
 	snprintf(out->name, sizeof(out->name), "%s", text);
 	out->n = 0;
 	next = strchr(out->name, ',');

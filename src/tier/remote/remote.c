@@ -429,19 +429,20 @@ int tn_remote_tier_create(const struct tn_tier_env *env, struct tn_object_client
 	return rc;
 }
 
-/* "BACKEND,...[,prefix=PREFIX]": what is behind the prefix's comma is the backend's, too. */
+/* "BACKEND,...[,prefix=PREFIX]": what is behind the prefix's comma is the backend's, too. Errors name no parameter, as it may be a secret key. */
 static int split(const char *remote, char prefix[PREFIX_BYTES], char spec[SPEC_BYTES])
 {
 	static const char word[] = ",prefix=";
 	const char *at = strstr(remote, word), *value = at ? at + sizeof(word) - 1 : PREFIX;
 	size_t n = strcspn(value, ",");
-	int length;
+	int length, backend = (int)strcspn(remote, ",");
 
 	if (n == 0 || n >= PREFIX_BYTES)
-		return tn_fail(-EINVAL, "remote \"%s\": a prefix has 1 to %u bytes", remote, PREFIX_BYTES - 1);
+		return tn_fail(-EINVAL, "remote \"%.*s\": the prefix \"%.*s\" has %zu bytes; it may have 1 to %u", backend < 32 ? backend : 32, remote,
+			       n < PREFIX_BYTES ? (int)n : (int)PREFIX_BYTES, value, n, PREFIX_BYTES - 1);
 	snprintf(prefix, PREFIX_BYTES, "%.*s", (int)n, value);
 	length = snprintf(spec, SPEC_BYTES, "%.*s%s,if_absent=1", (int)(at ? (size_t)(at - remote) : strlen(remote)), remote, at ? value + n : "");
-	return length < (int)SPEC_BYTES ? 0 : tn_fail(-EINVAL, "remote \"%.60s...\": longer than %u bytes", remote, SPEC_BYTES);
+	return length < (int)SPEC_BYTES ? 0 : tn_fail(-EINVAL, "remote \"%.*s\": its parameters are longer than %u bytes", backend < 32 ? backend : 32, remote, SPEC_BYTES);
 }
 
 static int make(const struct tn_tier_env *env, struct tn_tier_base **out)
