@@ -127,6 +127,7 @@ static int open_registry(struct tn_cache *cache)
 
 /* ---- the row of tiers ---------------------------------------------------------------------------------------- */
 
+/* Whatever refuses its options does so before a tier is opened, because an open disk tier has made or changed a store. */
 static int make_tiers(struct tn_cache *cache)
 {
 	int rc = 0;
@@ -136,39 +137,35 @@ static int make_tiers(struct tn_cache *cache)
 
 		if (cache->makers[i])
 			rc = cache->makers[i]->make(&cache->tiers, &t);
-		if (rc || !t)
-			continue;
-		tn_tier_joins(&cache->blocks, t);
-		rc = t->ops->open ? t->ops->open(t) : 0;
+		if (rc == 0 && t)
+			tn_tier_joins(&cache->blocks, t);
 	}
+	for_each_tier(t, &cache->row)
+		if (rc == 0 && t->ops->open)
+			rc = t->ops->open(t);
 	return rc;
 }
 
-/* What keys and names are hashed with. */
-static int find_secret(struct tn_cache *cache)
+/* And what is known once they are open; so is what keys and names are hashed with, unless a file says it. */
+static int open_tiers(struct tn_cache *cache)
 {
-	const struct tn_tier_base *durable = cache->row.durable;
+	const struct tn_tier_base *durable;
+	int rc = cache->o.cluster_secret_file ? tn_secret_read(cache->o.cluster_secret_file, &cache->secret) : 0;
 
+	rc = rc ? rc : make_tiers(cache);
+	if (rc)
+		return rc;
+	durable = cache->row.durable;
+	if (cache->row.drives)
+		cache->ndevices = cache->row.drives->devices;
+	if (durable)
+		cache->c.recovered_blocks = durable->blocks;
 	if (cache->o.cluster_secret_file)
-		return tn_secret_read(cache->o.cluster_secret_file, &cache->secret);
+		return 0;
 	if (!durable)
 		return tn_rng_entropy(&cache->secret, sizeof(cache->secret));
 	cache->secret = durable->ops->durable->secret(durable);
 	return 0;
-}
-
-/* And what is known once they are open. */
-static int open_tiers(struct tn_cache *cache)
-{
-	int rc = make_tiers(cache);
-
-	if (rc)
-		return rc;
-	if (cache->row.drives)
-		cache->ndevices = cache->row.drives->devices;
-	if (cache->row.durable)
-		cache->c.recovered_blocks = cache->row.durable->blocks;
-	return find_secret(cache);
 }
 
 /* The first error. */

@@ -120,6 +120,28 @@ static void a_file_that_others_can_read_or_that_is_too_short_is_refused(void **s
 	rig_tear_down(&r);
 }
 
+/* The next open would take what a failed one left for a store of its own. */
+static void an_open_that_is_refused_leaves_no_store(void **state)
+{
+	char path[300], store[600];
+	struct rig r;
+
+	rig_init(&r, 32u << 20, 8u << 20, 64);
+	r.o.attached = false;
+	write_secret(&r, path, secret, sizeof(secret) - 1, 0640);
+	refused(&r, -EPERM, "chmod 0600");
+	snprintf(store, sizeof(store), "%s/default/tenuto.store", r.dir);
+	assert_int_equal(access(store, F_OK), -1);
+	r.o.cache.cluster_secret_file = NULL;
+	r.o.cache.remote = "nobody,bucket=kv";
+	refused(&r, -ENOENT, "nobody");
+	assert_int_equal(access(store, F_OK), -1);
+	r.o.cache.remote = NULL;
+	rig_must_open(&r);
+	assert_int_equal(access(store, F_OK), 0);
+	rig_tear_down(&r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -127,6 +149,7 @@ int main(void)
 		cmocka_unit_test(another_secret_and_none_at_all_are_other_keys),
 		cmocka_unit_test(a_store_that_is_opened_again_with_its_secret_is_warm),
 		cmocka_unit_test(a_file_that_others_can_read_or_that_is_too_short_is_refused),
+		cmocka_unit_test(an_open_that_is_refused_leaves_no_store),
 	};
 
 	return cmocka_run_group_tests_name("cluster-secret", tests, NULL, NULL);
