@@ -18,33 +18,31 @@ static struct tn_pool_share *of(PyObject *self)
 	return &((struct pool_share *)self)->share;
 }
 
-/* (address, bytes) of each range, behind the bases. Return: 0; -1 with an exception. */
+/* (address, bytes) of each of a tuple's ranges, behind the bases. Return: 0; -1 with an exception. */
 static int ranges_from(PyObject *from, uint64_t *out)
 {
-	Py_ssize_t n = PySequence_Size(from);
-
-	for (Py_ssize_t i = 0; i < n; i++) {
-		PyObject *item = PySequence_GetItem(from, i), *tuple = item ? PySequence_Tuple(item) : NULL;
+	for (Py_ssize_t i = 0; i < PyTuple_Size(from); i++) {
+		PyObject *tuple = PySequence_Tuple(PyTuple_GetItem(from, i));
 		unsigned long long address, bytes;
 		bool good = tuple && PyArg_ParseTuple(tuple, "KK;a range is (address, bytes)", &address, &bytes);
 
 		Py_XDECREF(tuple);
-		Py_XDECREF(item);
 		if (!good)
 			return -1;
 		out[2 * i] = address;
 		out[2 * i + 1] = bytes;
 	}
-	return n < 0 ? -1 : 0;
+	return 0;
 }
 
 /* Where pages lie, and in which ranges. Return: 0; -1 with an exception. */
-static int place(struct pool_share *self, PyObject *ranges, PyObject *base, PyObject *strides)
+static int place(struct pool_share *self, PyObject *from, PyObject *base, PyObject *strides)
 {
 	struct tn_pool_share *s = &self->share;
 	size_t nbases = 0, nstrides = 0, want = (size_t)s->geometry.layers * s->geometry.nplanes;
-	Py_ssize_t nranges = PySequence_Size(ranges);
-	uint64_t *bases = nranges < 0 ? NULL : tn_py_u64s(base, "base", &nbases), *steps = bases ? tn_py_u64s(strides, "strides", &nstrides) : NULL;
+	PyObject *ranges = PySequence_Tuple(from); /* a sequence of the caller's own class may have another length when it is asked again */
+	Py_ssize_t nranges = ranges ? PyTuple_Size(ranges) : 0;
+	uint64_t *bases = !ranges ? NULL : tn_py_u64s(base, "base", &nbases), *steps = bases ? tn_py_u64s(strides, "strides", &nstrides) : NULL;
 	int rc = -1;
 
 	if (steps && (nbases != want || nstrides != s->geometry.nplanes)) {
@@ -66,9 +64,29 @@ static int place(struct pool_share *self, PyObject *ranges, PyObject *base, PyOb
 		s->range = (const struct tn_pool_range *)(void *)(self->table + want);
 		s->nranges = (uint32_t)nranges;
 	}
+	Py_XDECREF(ranges);
 	PyMem_Free(bases);
 	PyMem_Free(steps);
 	return rc;
+}
+
+/* Return: 0; -1 with an exception. */
+static int device_from(PyObject *device, struct tn_pool_share *s)
+{
+	unsigned long number;
+
+	if (device == Py_None)
+		return 0;
+	number = PyLong_AsUnsignedLong(device);
+	if (PyErr_Occurred())
+		return -1;
+	if (number > UINT32_MAX) {
+		PyErr_Format(PyExc_ValueError, "device %lu: at most %u", number, UINT32_MAX);
+		return -1;
+	}
+	s->memory = TN_MEMORY_DEVICE;
+	s->device = (uint32_t)number;
+	return 0;
 }
 
 static PyObject *share_new(PyTypeObject *type, PyObject *args, PyObject *kw)
@@ -88,11 +106,7 @@ static PyObject *share_new(PyTypeObject *type, PyObject *args, PyObject *kw)
 		return NULL;
 	self->share = (struct tn_pool_share){.geometry = ((struct tn_py_geometry *)geometry)->g, .rank = rank, .memory = TN_MEMORY_HOST};
 	self->share.layout.npages = npages;
-	if (device != Py_None) {
-		self->share.memory = TN_MEMORY_DEVICE;
-		self->share.device = (uint32_t)PyLong_AsUnsignedLong(device);
-	}
-	if (!PyErr_Occurred() && place(self, ranges, base, strides) == 0) {
+	if (device_from(device, &self->share) == 0 && place(self, ranges, base, strides) == 0) {
 		rc = tn_pool_share_check(&self->share);
 		if (rc == 0)
 			return (PyObject *)self;

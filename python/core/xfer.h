@@ -16,6 +16,12 @@
 
 #define TN_PY_XFER_LINES 64u /* of the log that are kept */
 
+struct tn_py_xfer_line {
+	int level;
+	char where[32];
+	char text[480];
+};
+
 /**
  * struct tn_py_xfer_log - the last lines of an agent's log
  *
@@ -25,11 +31,7 @@
 struct tn_py_xfer_log {
 	pthread_mutex_t lock;
 	uint32_t first, n;
-	struct {
-		int level;
-		char where[32];
-		char text[480];
-	} line[TN_PY_XFER_LINES];
+	struct tn_py_xfer_line line[TN_PY_XFER_LINES];
 };
 
 struct tn_py_xfer_agent {

@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "xfer.h"
 
@@ -137,20 +139,46 @@ void tn_py_xfer_log_line(void *arg, enum tn_log_level level, const char *where, 
 	pthread_mutex_unlock(&log->lock);
 }
 
+/* Takes the oldest line; false: there is none. No object is made with the lock held: that may run the collector, and what it finalizes may log. */
+static bool take_line(struct tn_py_xfer_log *log, struct tn_py_xfer_line *out)
+{
+	bool any;
+
+	pthread_mutex_lock(&log->lock);
+	any = log->n > 0;
+	if (any) {
+		*out = log->line[log->first];
+		log->first = (log->first + 1) % TN_PY_XFER_LINES;
+		log->n--;
+	}
+	pthread_mutex_unlock(&log->lock);
+	return any;
+}
+
+/* (level, where, text). The text may have the name of another agent, which is bytes. */
+static PyObject *line_from(const struct tn_py_xfer_line *line)
+{
+	PyObject *text = PyUnicode_DecodeUTF8(line->text, (Py_ssize_t)strlen(line->text), "replace");
+
+	return text ? Py_BuildValue("(isN)", line->level, line->where, text) : NULL;
+}
+
 PyObject *tn_py_xfer_log_lines(PyObject *self, PyObject *nothing)
 {
-	struct tn_py_xfer_log *log = ((struct tn_py_xfer_agent *)self)->log;
-	PyObject *list = PyList_New(0);
+	struct tn_py_xfer_agent *agent = (struct tn_py_xfer_agent *)self;
+	struct tn_py_xfer_line line;
+	PyObject *list;
 
-	/* Whoever holds the lock wants nothing else, so the GIL may be held here. */
-	pthread_mutex_lock(&log->lock);
-	for (; list && log->n; log->n--, log->first = (log->first + 1) % TN_PY_XFER_LINES) {
-		PyObject *item = Py_BuildValue("(iss)", log->line[log->first].level, log->line[log->first].where, log->line[log->first].text);
+	if (agent->pid != getpid()) /* the thread that held the lock during the fork is not here */
+		return tn_py_raise_text(-ECHILD, "the agent is the parent's: create another one");
+	list = PyList_New(0);
+	/* No more than there may be at once, so that a log that grows meanwhile does not keep the caller here. */
+	for (uint32_t i = 0; list && i < TN_PY_XFER_LINES && take_line(agent->log, &line); i++) {
+		PyObject *item = line_from(&line);
 
 		if (!item || PyList_Append(list, item))
 			Py_CLEAR(list);
 		Py_XDECREF(item);
 	}
-	pthread_mutex_unlock(&log->lock);
 	return list;
 }

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import os
+import socket
 import struct
 import subprocess
 import sys
@@ -323,6 +324,31 @@ class XferTest(Case):
             self.agent('third', secret=secret[::-1]).fetch_stats(address)
         with self.assertRaises(tenuto.InvalidValue):
             self.agent('fourth').fetch_stats(address)
+
+    def test_the_log_has_what_is_no_utf8(self):
+        address, end, name = f'tenuto-log-{os.getpid()}', time.monotonic() + 10, b'peer-\xff'
+        agent = self.agent(listen='unix:@' + address)
+        hello = struct.pack('<I32sQI', 0xffff, bytes(32), 1, len(name)) + name  # of a version that is not ours
+        with socket.socket(socket.AF_UNIX) as peer:
+            peer.connect('\0' + address)
+            peer.sendall(struct.pack('<II', 1, len(hello)) + hello)
+            peer.recv(1)
+        lines = agent.log_lines()
+        while not lines:
+            self.assertLess(time.monotonic(), end)
+            lines = agent.log_lines()
+        self.assertEqual([text for _, _, text in lines], ['agent peer-\ufffd is refused: it speaks another version of the protocol'])
+
+    def test_a_forked_child_does_not_wait_for_the_log(self):
+        agent = self.agent()
+        child = os.fork()
+        if child == 0:
+            try:
+                agent.log_lines()
+            except tenuto.Forked:
+                os._exit(3)
+            os._exit(1)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 3)
 
     def test_the_log_has_the_last_lines(self):
         agent = self.agent()

@@ -176,10 +176,27 @@ class LayoutTest(Case):
             tenuto.PoolShare.of(tenuto.Geometry(1, tenuto.kv_planes(1, 4, 16), 1, 1), [zeroed('memoryview', (2, 4, 8))[0]], tp_size=2)
         with self.assertRaisesRegex(tenuto.InvalidValue, 'page'):
             one.share.map(one.share, [one.npages], one.pages, 1)
+        with self.assertRaisesRegex(ValueError, 'device 4294967296: at most 4294967295'):
+            tenuto.PoolShare(one.geometry, one.share.ranges, one.npages, [0] * 4, [one.geometry.page_bytes(0)] * 2, 1, 0, HEADS, 1 << 32)
         state = tenuto.Geometry(LAYERS, [(tenuto.PLANE_STATE, 1, 64, 8)], 4, 1)
         pools = [tenuto.PoolShare(state, [(4096, 1 << 20)], 4, [0, 256 * 1024], [state.page_bytes(0)], size, 0, 2) for size in (1, 2)]
         with self.assertRaisesRegex(tenuto.InvalidValue, '.'):
             pools[0].map(pools[1], [0], [0], 4)
+
+    def test_ranges_that_change_while_they_are_read_are_read_once(self):
+        class Growing(list):
+            lengths = 0
+
+            def __len__(self):
+                self.lengths += 1
+                return 1 if self.lengths == 1 else 1 << 16
+
+            def __getitem__(self, i):
+                return super().__getitem__(0)
+
+        one = Rank(random.Random(SEED), 'memoryview', 1, 0)
+        share = tenuto.PoolShare(one.geometry, Growing([(4096, 1 << 24)]), one.npages, [0] * 4, [one.geometry.page_bytes(0)] * 2, 1, 0, HEADS)
+        self.assertEqual(share.ranges, ((4096, 1 << 24),))
 
 
 if __name__ == '__main__':
