@@ -112,20 +112,16 @@ static int check_stores(const struct config *c, char *why)
 	return rc;
 }
 
-/* As the start does it, which reads it, too. */
+/* As the start does it. */
 static int check_secret(const char *path, char *why)
 {
-	struct stat st;
+	int rc = strcmp(path, "off") ? tn_admin_secret_check(path) : 0;
 
-	if (strcmp(path, "off") == 0)
-		return 0;
-	if (stat(path, &st))
-		return fail(-errno, "cluster_secret_file", path, "make it with `umask 077; openssl rand -hex 32 > FILE`, and copy it to all nodes", why);
-	if (!S_ISREG(st.st_mode) || st.st_size < 16)
-		return fail(-EINVAL, "cluster_secret_file", path, "write a file with 16 to 4096 secret bytes", why);
-	if (st.st_mode & (S_IRWXG | S_IRWXO))
-		return fail(-EPERM, "cluster_secret_file", path, "others may use it: chmod 0600 it", why);
-	return 0;
+	if (rc == -ENOENT)
+		return fail(rc, "cluster_secret_file", path, "make it with `umask 077; openssl rand -hex 32 > FILE`, and copy it to all nodes", why);
+	if (rc)
+		snprintf(why, CONFIG_WHY, "cluster_secret_file: %.700s", tn_error_last()->text);
+	return rc;
 }
 
 /* As the start does it. */

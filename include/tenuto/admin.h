@@ -194,6 +194,15 @@ TN_API int tn_admin_drives(struct tn_admin_drive *out, size_t max);
  */
 TN_API uint64_t tn_admin_memory_limit(char *what, size_t what_bytes);
 
+/**
+ * tn_admin_secret_check - whether tn_cache_open would take a file as cluster_secret_file
+ * @path: of the file
+ *
+ * Any thread; reads the file. Return: 0; -EPERM: it is no file of this user's or root's, or others may use it; -EINVAL: it has fewer than 16 bytes, or more than
+ * 4096; -ENOENT, -EACCES, -EIO. The text of the error names the file and what to do.
+ */
+TN_API int tn_admin_secret_check(const char *path);
+
 #ifdef __cplusplus
 }
 #endif

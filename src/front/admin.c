@@ -8,6 +8,7 @@
 #include "base/abi.h"
 #include "base/error.h"
 #include "base/memory_limit.h"
+#include "base/secret_file.h"
 #include "drives/drives.h"
 #include "ioengine/ioengine.h"
 #include "nvme/claim.h"
@@ -180,4 +181,13 @@ int tn_admin_drives(struct tn_admin_drive *out, size_t max)
 uint64_t tn_admin_memory_limit(char *what, size_t what_bytes)
 {
 	return tn_memory_limit("", what, what_bytes);
+}
+
+int tn_admin_secret_check(const char *path)
+{
+	struct tn_secret secret;
+	int rc = path ? tn_secret_read(path, &secret) : tn_fail(-EINVAL, "tn_admin_secret_check: path is NULL");
+
+	explicit_bzero(&secret, sizeof(secret));
+	return rc;
 }

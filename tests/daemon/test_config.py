@@ -157,6 +157,10 @@ def what_the_settings_name_must_be_there_when_the_file_is_checked():
     write("token", "a secret\n")
     write("empty", "")
     write("open", "a secret that others can read")
+    write("short", "fifteen letters\n")
+    write("long", "x" * 4097)
+    for name in ("empty", "short", "long"):
+        os.chmod(name, 0o600)
     write("secret", "a secret that nobody else reads")
     os.chmod("open", 0o640)
     os.chmod("secret", 0o600)
@@ -172,7 +176,9 @@ def what_the_settings_name_must_be_there_when_the_file_is_checked():
                         (good.replace("/kv]", "/kv, %s/kv/../kv]" % here), ["c.yaml:1: ", "dirs", "given twice"]),
                         (good.replace("/s\n", "/token\n"), ["c.yaml:2: ", "socket", "/token'", "no socket"]),
                         (good + "cluster_secret_file: %s/absent\n" % here, ["c.yaml:5: ", "/absent'", "openssl rand"]),
-                        (good + "cluster_secret_file: %s/empty\n" % here, ["/empty'", "16 to 4096"]),
+                        (good + "cluster_secret_file: %s/empty\n" % here, ["/empty", "0 bytes", "16 to 4096"]),
+                        (good + "cluster_secret_file: %s/short\n" % here, ["c.yaml:5: ", "/short", "15 bytes"]),
+                        (good + "cluster_secret_file: %s/long\n" % here, ["/long", "4097 bytes"]),
                         (good + "instance: ../x\n", ["c.yaml:5: ", "instance", "'../x'"])):
         err = asked("--config", put(text), "--check-config", rc=USAGE).stderr
         for word in ["c.yaml:", *words]:
