@@ -192,6 +192,19 @@ static void start_move(struct tn_tier_base *base, struct tn_tier_move *move)
 	t->under_way++;
 }
 
+static void cancel_move(struct tn_tier_base *base, struct tn_tier_move *move)
+{
+	move->cancelled = true;
+	move->due_ns = 0;
+}
+
+static int end_move(struct tn_far *far, const struct tn_tier_move *m)
+{
+	if (m->cancelled)
+		return -ECANCELED;
+	return m->write ? write_block(far, m) : read_block(far, m);
+}
+
 static bool end_moves(struct tier *t, uint64_t now_ns, uint64_t *due_ns)
 {
 	struct tn_list *pos, *tmp;
@@ -206,7 +219,7 @@ static bool end_moves(struct tier *t, uint64_t now_ns, uint64_t *due_ns)
 		}
 		tn_list_del(&m->link);
 		t->under_way--;
-		m->done(m, m->write ? write_block(t->far, m) : read_block(t->far, m));
+		m->done(m, end_move(t->far, m));
 		any = true;
 	}
 	return any;
@@ -366,6 +379,7 @@ static const struct tn_tier_ops ops = {
 	.capacity = capacity,
 	.health = health,
 	.move = start_move,
+	.cancel = cancel_move,
 	.events = events,
 	.step = step,
 	.destroy = destroy,

@@ -392,6 +392,33 @@ static void a_slow_tier_is_in_nobodys_way(void **state)
 	rig_tear_down(r);
 }
 
+/* What a slow tier was asked for holds neither the caller's pages nor what others want to ask it for. */
+static void a_load_that_is_given_up_withdraws_what_it_asked_for(void **state)
+{
+	struct tn_far_opts far = far_opts();
+	struct tn_load_opts o;
+	struct tn_load *load;
+	struct rig *r;
+	uint64_t begin;
+
+	far.least_ns = RIG_SECOND;
+	r = forgotten_rig(&far);
+	assert_int_equal(match_later(r, TN_FOREVER, 0, &(struct tn_match){0}), CHAIN);
+	begin = rig_now(r);
+	tn_load_opts_init(&o);
+	o.deadline_ns = begin + 10 * RIG_MS;
+	load = rig_load_begin(&r->s[0], 1, CHAIN, 0, &o);
+	rig_until(r, tn_far_under_way(r->far) == CHAIN);
+	rig_oversleep(r, 10 * RIG_MS);
+	rig_load_end(&r->s[0], load);
+	rig_until(r, tn_far_under_way(r->far) == 0);
+	assert_true(rig_now(r) - begin < 100 * RIG_MS);
+	assert_int_equal(rig_stats(r).io_errors, 0);
+	assert_int_equal(rig_load(&r->s[0], 1, CHAIN), CHAIN);
+	rig_check_quiet(r);
+	rig_tear_down(r);
+}
+
 /* More than it holds: its policy lets the oldest go, there as well. */
 static void it_is_no_fuller_than_it_may_be(void **state)
 {
@@ -445,6 +472,7 @@ int main(void)
 		cmocka_unit_test(blocks_with_a_time_to_live_go_no_further_than_the_disk),
 		cmocka_unit_test(a_save_waits_for_a_segment_whose_blocks_are_being_copied),
 		cmocka_unit_test(a_slow_tier_is_in_nobodys_way),
+		cmocka_unit_test(a_load_that_is_given_up_withdraws_what_it_asked_for),
 		cmocka_unit_test(it_is_no_fuller_than_it_may_be),
 		cmocka_unit_test(blocks_of_an_earlier_life_of_a_space_stay_away),
 	};

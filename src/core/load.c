@@ -424,6 +424,7 @@ static void whole_done(struct tn_tier_move *move, int status)
 	struct tn_read_item *item = move->owner;
 	uint32_t chunks = item->r->op.shape->chunks;
 
+	item->move = NULL;
 	tn_whole_put(item->r->op.cache->whole, move);
 	item->header = TN_HEADER_HAVE; /* the checksums came with the bytes */
 	for (uint32_t c = 0; c < chunks; c++)
@@ -456,6 +457,7 @@ static bool start_whole(struct tn_read_item *item)
 		*tn_chunk_state(r, i, c) = TN_CHUNK_READING;
 	item->inflight += (uint16_t)chunks;
 	r->op.inflight += chunks;
+	item->move = move;
 	t->ops->move(t, move);
 	return true;
 }
@@ -657,6 +659,7 @@ static void give_up(struct tn_reading *r)
 		if (r->items[i].followers) /* others wait for some of them */
 			return;
 	tn_transfers_cancel(&r->op);
+	tn_load_withdraw(r);
 }
 
 /* ns per MiB, an exponentially weighted mean over whole loads, by the lowest tier of the row that a load needed. */

@@ -41,3 +41,14 @@ bool tn_load_is_late(struct tn_reading *r, uint64_t now_ns)
 		       (unsigned long long)(now_ns - r->heard_ns) / 1000000u, tn_op_stands(&r->op) ? ", and its device stands" : "");
 	return true;
 }
+
+void tn_load_withdraw(const struct tn_reading *r)
+{
+	for (uint32_t i = 0; i < r->op.n; i++) {
+		const struct tn_read_item *item = &r->items[i];
+		struct tn_tier_base *t = item->move ? r->op.cache->row.tier[item->tier] : NULL;
+
+		if (t && t->ops->cancel)
+			t->ops->cancel(t, item->move);
+	}
+}

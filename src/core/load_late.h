@@ -12,5 +12,7 @@
 bool tn_load_is_late(struct tn_reading *r, uint64_t now_ns);
 /* When the first load is to be given up, or to be looked at again; TN_FOREVER: there is none. */
 uint64_t tn_loads_due(const struct tn_cache *cache, uint64_t now_ns);
+/* Of a load that is given up: cancels what tiers move for it, which else would keep its pages, and those from the tier that others want to load. */
+void tn_load_withdraw(const struct tn_reading *r);
 
 #endif

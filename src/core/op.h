@@ -196,6 +196,7 @@ struct tn_read_item {
 	uint64_t header_at; /* ... and where that lies: struct tn_drive_place */
 	struct tn_read_item *followers; /* items of other loads that get a copy */
 	struct tn_read_item *next_follower;
+	struct tn_tier_move *move; /* under way, from a tier that moves whole blocks; NULL: none is */
 };
 
 struct tn_reading {

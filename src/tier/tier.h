@@ -123,6 +123,7 @@ struct tn_tier_move {
 	void (*done)(struct tn_tier_move *move, int status); /* -ENOENT: the block is gone */
 	void *owner;
 	uint64_t due_ns; /* the tier's */
+	bool cancelled;	 /* likewise */
 };
 
 struct tn_tier_ops {
@@ -167,6 +168,8 @@ struct tn_tier_ops {
 	bool (*serves)(const struct tn_tier_base *t, const struct tn_mapping *pool);
 	/* TN_REACH_WHOLE: starts a transfer, which ends in a step, by itself, whatever becomes of the other side. */
 	void (*move)(struct tn_tier_base *t, struct tn_tier_move *move);
+	/* Nobody wants the transfer any more: it ends in a step soon, with -ECANCELED if it was not over. NULL: it ends as all do. */
+	void (*cancel)(struct tn_tier_base *t, struct tn_tier_move *move);
 	/* Keyed tiers: what others have changed; returns how many, at most max. */
 	uint32_t (*events)(struct tn_tier_base *t, struct tn_tier_event *out, uint32_t max);
 	/* Goes on with what is under way; whether anything happened. Lowers *due_ns to when it must be called again. */
