@@ -392,6 +392,39 @@ static void a_slow_tier_is_in_nobodys_way(void **state)
 	rig_tear_down(r);
 }
 
+/* Not with those that were begun, nor with those that belong to the same operation and were not. */
+static void a_close_and_a_drop_wait_for_no_copies(void **state)
+{
+	for (int close = 0; close < 2; close++) {
+		struct tn_far_opts far = far_opts();
+		struct tn_flush_waiter *drop;
+		struct rig *r;
+		uint64_t begin;
+		int rc = 0;
+
+		far.least_ns = 20 * RIG_SECOND;
+		r = far_rig(&far);
+		assert_int_equal(rig_save(&r->s[0], 1, CHAIN, 0).failed, 0);
+		rig_until(r, tn_far_under_way(r->far) > 0);
+		assert_int_equal(rig_save(&r->s[0], CHAIN + 1, CHAIN, 0).failed, 0);
+		assert_int_equal(rig_flush(r), 0);
+		begin = rig_now(r);
+		if (close) {
+			assert_int_equal(rig_close(r), 0);
+		} else {
+			rig_until(r, (rc = tn_space_drop_begin(&r->cache->drops, r->s[0].space, &drop)) != -EBUSY);
+			assert_int_equal(rc, 0);
+			rig_until(r, tn_flush_poll(drop) != -EAGAIN);
+			assert_int_equal(rig_match(&r->s[0], 1, CHAIN), 0);
+		}
+		assert_true(rig_now(r) - begin < RIG_SECOND);
+		assert_int_equal(tn_far_blocks(r->far), 0);
+		if (!close)
+			rig_check_quiet(r);
+		rig_tear_down(r);
+	}
+}
+
 /* What a slow tier was asked for holds neither the caller's pages nor what others want to ask it for. */
 static void a_load_that_is_given_up_withdraws_what_it_asked_for(void **state)
 {
@@ -472,6 +505,7 @@ int main(void)
 		cmocka_unit_test(blocks_with_a_time_to_live_go_no_further_than_the_disk),
 		cmocka_unit_test(a_save_waits_for_a_segment_whose_blocks_are_being_copied),
 		cmocka_unit_test(a_slow_tier_is_in_nobodys_way),
+		cmocka_unit_test(a_close_and_a_drop_wait_for_no_copies),
 		cmocka_unit_test(a_load_that_is_given_up_withdraws_what_it_asked_for),
 		cmocka_unit_test(it_is_no_fuller_than_it_may_be),
 		cmocka_unit_test(blocks_of_an_earlier_life_of_a_space_stay_away),

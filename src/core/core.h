@@ -578,6 +578,10 @@ uint64_t tn_offloaded_up_to(const struct tn_offloads *o);
 uint64_t tn_offload_tickets(const struct tn_offloads *o);
 /* The block, which is in memory, goes to the next tier below the durable one that lets it in. */
 void tn_offload_further(struct tn_offloads *o, tn_block b);
+/* How many operations copy blocks of the space (NULL: of any) to tiers where these are promised to nobody. */
+uint32_t tn_offload_copies(const struct tn_offloads *o, const struct tn_space *space);
+/* No such copy of the space's blocks (NULL: of any) begins; those under way end soon. */
+void tn_offload_forget_copies(struct tn_offloads *o, const struct tn_space *space);
 bool tn_offloads_idle(const struct tn_offloads *o);
 
 /* writing.c: what saves and offloads have in common */

@@ -312,7 +312,7 @@ static void finish(struct tn_offloads *o, struct tn_offload_op *off)
 		item_ends(o, off, &w->items[i]);
 		tn_block_release(o->blocks, b);
 	}
-	w->op.active = false;
+	w->op.active = w->op.cancelled = false;
 	o->places->ended++;
 	w->op.space->ops--;
 }
@@ -327,18 +327,68 @@ static bool step(struct tn_offloads *o, struct tn_offload_op *off)
 	return true;
 }
 
-/* At the end of the cache nobody waits for copies. */
-static void forget_copies(struct tn_offloads *o, struct tn_tier_base *t)
+/* ---- copies that nobody wants any more ------------------------------------------------------------------------- */
+
+/* Of a space, or of all (NULL). Their entries stay in the queue, which passes over them. */
+static void forget_waiting(struct tn_offloads *o, struct tn_tier_base *t, const struct tn_space *space)
 {
-	const struct tn_waiting *w;
+	struct tn_queues *q = o->row->queues;
 
-	while ((w = tn_dirty_first(o->dirty, t))) {
-		tn_block b = o->row->memory->block_of[w->slot];
+	for (uint32_t i = 0; i < q->to[t->tier].count; i++) {
+		uint32_t slot = q->to[t->tier].place[(q->to[t->tier].head + i) % q->slots].slot;
+		tn_block b = o->row->memory->block_of[slot];
 
-		tn_dirty_settled(o->dirty, w->slot, t, TN_DIRTY_NOT);
+		if (tn_queues_state(q, slot, t->tier) != TN_DIRTY_COPY || (space && tn_block_space(o->registry, b) != space->index))
+			continue;
+		tn_dirty_settled(o->dirty, slot, t, TN_DIRTY_NOT);
 		tn_tier_remove(t, b);
 	}
 }
+
+static void give_up(struct tn_writing *w)
+{
+	struct tn_tier_base *t = w->target;
+
+	if (w->op.cancelled)
+		return;
+	w->op.cancelled = true;
+	tn_places_leave(w);
+	for (uint32_t i = 0; i < w->op.n; i++) {
+		struct tn_write_item *item = &w->items[i];
+
+		if (item->inflight == 0 && (item->state == TN_WRITE_PLACE || item->state == TN_WRITE_DATA))
+			tn_item_failed(item, -ECANCELED);
+		else if (item->move && t->ops->cancel)
+			t->ops->cancel(t, item->move);
+	}
+}
+
+/* An operation that copies blocks of the space, or of any (NULL), to a tier where they are promised to nobody. */
+static bool copies(const struct tn_offloads *o, const struct tn_writing *w, const struct tn_space *space)
+{
+	return w->op.active && w->target != o->row->durable && (!space || w->op.space == space);
+}
+
+uint32_t tn_offload_copies(const struct tn_offloads *o, const struct tn_space *space)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < o->n; i++)
+		n += copies(o, &o->op[i].w, space);
+	return n;
+}
+
+void tn_offload_forget_copies(struct tn_offloads *o, const struct tn_space *space)
+{
+	for_each_tier(t, o->row)
+		if (t->ops->traits.offloads && t != o->row->durable && o->row->queues)
+			forget_waiting(o, t, space);
+	for (uint32_t i = 0; i < o->n; i++)
+		if (copies(o, &o->op[i].w, space))
+			give_up(&o->op[i].w);
+}
+
+/* ---- steps ------------------------------------------------------------------------------------------------------ */
 
 /* Those under way go on oldest first: one that began later must not take all that there is to write with. */
 static bool step_to(struct tn_offloads *o, struct tn_tier_base *t, uint64_t now_ns)
@@ -347,8 +397,6 @@ static bool step_to(struct tn_offloads *o, struct tn_tier_base *t, uint64_t now_
 	uint64_t from = 0;
 	bool busy = false;
 
-	if (o->closing && t != o->row->durable)
-		forget_copies(o, t);
 	for (uint32_t i = 0; i < o->n && o->row->queues->to[t->tier].count > 0 && may_begin(o, now_ns); i++)
 		if (o->op[i].w.target == t && !o->op[i].w.op.active)
 			busy |= begin(o, &o->op[i]);
@@ -372,6 +420,8 @@ bool tn_offload_step(struct tn_offloads *o, uint64_t now_ns, uint64_t *due_ns)
 		tn_offload_retry(o);
 	}
 	o->again = false;
+	if (o->closing)
+		tn_offload_forget_copies(o, NULL);
 	for_each_tier(t, o->row)
 		if (t->ops->traits.offloads)
 			busy |= step_to(o, t, now_ns);

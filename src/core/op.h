@@ -276,6 +276,7 @@ struct tn_write_item {
 	bool admitted;     /* the durable tier has let it in, or an offload's target */
 	bool offered;      /* the durable tier's policy learns of it at the end */
 	int error;
+	struct tn_tier_move *move; /* under way, to a tier that moves whole blocks; NULL: none is */
 };
 
 struct tn_writing {

@@ -23,11 +23,13 @@ static int drop_on_owner(struct tn_cache *cache, void *arg)
 	const struct drop_call *c = arg;
 	struct tn_drops *d = c->drops;
 	struct tn_space *space = c->space;
-	uint32_t epoch = space->epoch + 1;
+	uint32_t epoch = space->epoch + 1, copies = tn_offload_copies(d->flushes->offloads, space);
 	int rc;
 
 	if (__atomic_load_n(&space->dropping, __ATOMIC_RELAXED))
 		return tn_fail(-EBUSY, "space %u is being dropped already", space->index);
+	if (copies > 0 && space->ops == copies)
+		tn_offload_forget_copies(d->flushes->offloads, space); /* the caller asks again, and they have ended by then */
 	if (space->ops > 0 || __atomic_load_n(&space->held, __ATOMIC_ACQUIRE) > 0)
 		return tn_fail(-EBUSY, "space %u: loads, saves or offloads are under way; end them first", space->index);
 	rc = d->durable ? d->durable->ops->durable->drop(d->durable, space->index, &epoch) : 0;

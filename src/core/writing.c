@@ -458,6 +458,7 @@ static void whole_done(struct tn_tier_move *move, int status)
 	struct tn_write_item *item = move->owner;
 	struct tn_writing *w = item->w;
 
+	item->move = NULL;
 	tn_whole_put(w->op.cache->whole, move);
 	w->op.inflight--;
 	item->inflight--;
@@ -493,6 +494,7 @@ static bool start_whole(struct tn_write_item *item, bool *later)
 	item->next = (uint16_t)w->op.shape->layers;
 	w->op.inflight++;
 	item->inflight++;
+	item->move = move;
 	w->target->ops->move(w->target, move);
 	return true;
 }
