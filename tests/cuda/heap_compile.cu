@@ -12,13 +12,13 @@ __global__ void heap_producer(unsigned char *base, uint64_t header_off, uint32_t
 	tn_heap_finish(slot, epoch, rank, TN_HEAP_READY);
 }
 
-__global__ void heap_allocator(unsigned char *base, uint64_t bytes, uint32_t rank, uint32_t *claimed, uint32_t *epoch)
+__global__ void heap_allocator(unsigned char *base, uint64_t bytes, uint32_t flags, uint32_t rank, uint32_t *claimed, uint32_t *epoch)
 {
 	struct tn_heap_ctl *ctl = (struct tn_heap_ctl *)base;
 	uint32_t size_class = tn_heap_class(ctl->page_bytes, bytes);
 
 	*claimed = TN_HEAP_NO_SLOT;
-	if (size_class < TN_HEAP_CLASSES)
+	if (size_class < TN_HEAP_CLASSES && tn_heap_replicas(flags) == 1) /* the master alone plans several */
 		*claimed = tn_heap_claim(tn_heap_slots(base, ctl), ctl->hdr_count, &ctl->free_head[size_class], tn_heap_by(TN_HEAP_WRITING, rank), epoch);
 	if (*claimed != TN_HEAP_NO_SLOT && tn_heap_slots(base, ctl)[*claimed].extra.size_class != size_class) {
 		tn_heap_finish(&tn_heap_slots(base, ctl)[*claimed], *epoch, rank, TN_HEAP_DEAD);
