@@ -383,21 +383,22 @@ static bool publish(struct tn_heap *heap, const struct tn_heap_copy *r, uint32_t
 	return finish(heap, r, slot, TN_HEAP_READY);
 }
 
-/* Copies the first replica to the others that this rank writes, and publishes all that are WRITING. Returns how many became READY. */
+/*
+ * Copies the first replica to the others that this rank writes, and publishes all that are WRITING. Returns how many became READY. The first one comes last: while
+ * it is copied it must not be evicted, so it stays this rank's, or the caller holds a lease on it.
+ */
 static uint32_t publish_all(struct tn_heap *heap, const struct tn_heap_plan *plan, const uint32_t *slot)
 {
 	const unsigned char *bytes = payload(heap, plan->dst_rank, plan->payload_base, plan->bytes_total);
-	uint64_t checksum = tn_checksum(bytes, plan->bytes_total);
 	uint32_t published = 0;
 
-	for (uint32_t i = 0; i <= plan->copies; i++) {
+	for (uint32_t i = plan->copies + 1; i--;) {
 		struct tn_heap_copy r = replica_of(plan, i);
 
 		if (!is_mine(heap, &r, slot[i]))
 			continue;
-		if (i)
-			memcpy(payload(heap, r.rank, r.payload_base, plan->bytes_total), bytes, plan->bytes_total);
-		published += publish(heap, &r, slot[i], checksum);
+		published += publish(heap, &r, slot[i], i ? tn_checksum_copy(payload(heap, r.rank, r.payload_base, plan->bytes_total), bytes, plan->bytes_total, true)
+							  : tn_checksum(bytes, plan->bytes_total));
 	}
 	return published;
 }

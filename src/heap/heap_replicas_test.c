@@ -6,6 +6,11 @@
 #define BYTES (HEAP_PAGE + 512u)
 
 static unsigned char bytes_of[2 * HEAP_PAGE], copy[2 * HEAP_PAGE];
+static struct tn_heap *intruder; /* puts an object at rank 1 before the next copy */
+static int intruder_rc;
+
+uint64_t __real_tn_checksum_copy(void *dst, const void *src, size_t len, bool past_cache);
+uint64_t __wrap_tn_checksum_copy(void *dst, const void *src, size_t len, bool past_cache);
 
 /* Ranks 0 to 2, all of this process. */
 static void open_ranks(struct tn_heap *heap[RANKS], uint32_t pages)
@@ -27,6 +32,16 @@ static int put(struct tn_heap *heap, uint64_t key, uint32_t owner, uint32_t repl
 {
 	heap_fill(bytes_of, BYTES, key);
 	return tn_heap_put(heap, &key, 8, bytes_of, BYTES, owner, TN_HEAP_REPLICAS(replicas));
+}
+
+uint64_t __wrap_tn_checksum_copy(void *dst, const void *src, size_t len, bool past_cache)
+{
+	struct tn_heap *heap = intruder;
+
+	intruder = NULL;
+	if (heap)
+		intruder_rc = put(heap, 8, 1, 1);
+	return __real_tn_checksum_copy(dst, src, len, past_cache);
 }
 
 /* Rank of the replica that a rank finds; -1: none. */
@@ -231,6 +246,27 @@ static void a_commit_writes_the_other_replicas(void **state)
 	close_ranks(heap);
 }
 
+static void what_a_commit_copies_from_is_no_other_objects_memory_meanwhile(void **state)
+{
+	struct tn_heap *heap[RANKS];
+	struct tn_heap_plan plan;
+	uint64_t key = 7;
+
+	open_ranks(heap, 2); /* one object of two pages per rank */
+	for (uint32_t replicas = 2; replicas <= RANKS; replicas++) {
+		assert_int_equal(tn_heap_open_for_write(heap[0], &key, 8, BYTES, 1, TN_HEAP_REPLICAS(replicas), &plan), 0);
+		heap_fill(tn_heap_ptr(heap[0], 1, plan.payload_base), BYTES, key);
+		intruder = heap[2];
+		assert_int_equal(tn_heap_commit(heap[0], &plan), 0);
+		assert_null(intruder);
+		assert_int_equal(intruder_rc, -ENOSPC);
+		for (uint32_t r = 0; r < RANKS; r++)
+			assert_int_equal(get(heap[r], key), 0);
+		assert_int_equal(tn_heap_remove(heap[0], &key, 8), 0);
+	}
+	close_ranks(heap);
+}
+
 static void a_new_master_finds_all_replicas(void **state)
 {
 	struct tn_heap *heap[RANKS];
@@ -259,6 +295,7 @@ int main(void)
 		cmocka_unit_test(one_replica_that_is_evicted_leaves_the_other),
 		cmocka_unit_test(what_does_not_fit_everywhere_lies_nowhere),
 		cmocka_unit_test(a_commit_writes_the_other_replicas),
+		cmocka_unit_test(what_a_commit_copies_from_is_no_other_objects_memory_meanwhile),
 		cmocka_unit_test(a_new_master_finds_all_replicas),
 	};
 
