@@ -227,7 +227,8 @@ TN_API int tn_heap_reserve(struct tn_heap *heap, const void *key, size_t key_byt
  * Any thread; no system call. A kernel that used tn_heap_finish has done it already, without a checksum. Of an object with replicas the other ones are written
  * here, as copies of the first one.
  *
- * Return: 0 (at least one replica is READY); -ESTALE (the plan has ended: the object is lost, write it again), -EINVAL (a plan that is none).
+ * Return: 0 (at least one replica is READY); -ESTALE (the plan has ended, or what a kernel committed is gone: the object is lost, write it again), -EINVAL (a plan
+ * that is none).
  */
 TN_API int tn_heap_commit(struct tn_heap *heap, const struct tn_heap_plan *plan);
 

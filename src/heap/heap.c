@@ -359,7 +359,7 @@ static void announce(struct tn_heap *heap, const struct tn_heap_plan *plan)
 static int refused(struct tn_heap *heap, const struct tn_heap_plan *plan)
 {
 	tn_heap_count(&heap->memory, heap->rank, TN_HEAP_CAS_FAILURES, 1);
-	return tn_fail(-ESTALE, "key hash %#llx: the plan has ended, because it was not committed within reclaim_ns; write the object again",
+	return tn_fail(-ESTALE, "key hash %#llx: the plan has ended: it was not committed within reclaim_ns, or its object is gone already; write the object again",
 		       (unsigned long long)plan->key_hash);
 }
 
@@ -403,9 +403,23 @@ static uint32_t publish_all(struct tn_heap *heap, const struct tn_heap_plan *pla
 	return published;
 }
 
+/* Gives up what this rank still writes of a plan. Returns how many replicas these are. */
+static uint32_t end_all(struct tn_heap *heap, const struct tn_heap_plan *plan, const uint32_t *slot)
+{
+	uint32_t ended = 0;
+
+	for (uint32_t i = 0; i <= plan->copies; i++) {
+		struct tn_heap_copy r = replica_of(plan, i);
+
+		ended += finish(heap, &r, slot[i], TN_HEAP_DEAD);
+	}
+	return ended;
+}
+
 int tn_heap_commit(struct tn_heap *heap, const struct tn_heap_plan *plan)
 {
-	uint32_t slot[TN_HEAP_REPLICAS_MAX], published = 0, *count;
+	const struct tn_heap_copy source = replica_of(plan, 0);
+	uint32_t slot[TN_HEAP_REPLICAS_MAX], *count;
 	struct tn_heap_slot *first;
 	int rc = check_replicas(heap, plan, slot);
 	bool was_ready;
@@ -422,10 +436,13 @@ int tn_heap_commit(struct tn_heap *heap, const struct tn_heap_plan *plan)
 		tn_heap_unlease(count);
 		return 0;
 	}
-	if (!was_ready)
-		published = publish_all(heap, plan, slot);
-	if (published == 0)
-		return was_ready ? tn_heap_abandon(heap, plan) : refused(heap, plan);
+	/* A kernel's object may have gone since, and its memory be another one's: nothing is left to copy from. */
+	if (!is_mine(heap, &source, slot[0])) {
+		end_all(heap, plan, slot);
+		return refused(heap, plan);
+	}
+	if (publish_all(heap, plan, slot) == 0)
+		return refused(heap, plan);
 	if (plan->announces)
 		announce(heap, plan);
 	return 0;
@@ -433,15 +450,10 @@ int tn_heap_commit(struct tn_heap *heap, const struct tn_heap_plan *plan)
 
 int tn_heap_abandon(struct tn_heap *heap, const struct tn_heap_plan *plan)
 {
-	uint32_t slot[TN_HEAP_REPLICAS_MAX], ended = 0;
+	uint32_t slot[TN_HEAP_REPLICAS_MAX];
 	int rc = check_replicas(heap, plan, slot);
 
-	for (uint32_t i = 0; rc == 0 && i <= plan->copies; i++) {
-		struct tn_heap_copy r = replica_of(plan, i);
-
-		ended += finish(heap, &r, slot[i], TN_HEAP_DEAD);
-	}
-	return rc ? rc : ended ? 0 : refused(heap, plan);
+	return rc ? rc : end_all(heap, plan, slot) ? 0 : refused(heap, plan);
 }
 
 static void count_pages(struct tn_heap *heap, uint64_t pages, uint64_t began_ns)

@@ -267,6 +267,24 @@ static void what_a_commit_copies_from_is_no_other_objects_memory_meanwhile(void 
 	close_ranks(heap);
 }
 
+static void what_a_kernel_committed_and_is_gone_is_not_copied(void **state)
+{
+	struct tn_heap *heap[RANKS];
+	struct tn_heap_plan plan;
+	uint64_t key = 7;
+
+	open_ranks(heap, 2);
+	assert_int_equal(tn_heap_open_for_write(heap[0], &key, 8, BYTES, 1, TN_HEAP_REPLICAS(2), &plan), 0);
+	heap_fill(tn_heap_ptr(heap[0], 1, plan.payload_base), BYTES, key);
+	assert_true(tn_heap_finish(tn_heap_slot_at(tn_heap_ptr(heap[0], 1, 0), plan.header_off), plan.epoch, 0, TN_HEAP_READY));
+	assert_int_equal(put(heap[2], 8, 1, 1), 0); /* evicts it, and has its memory */
+	assert_int_equal(tn_heap_commit(heap[0], &plan), -ESTALE);
+	assert_int_equal(get(heap[0], key), -ENOENT);
+	assert_int_equal(get(heap[0], 8), 0);
+	assert_int_equal(put(heap[0], key, 2, 1), 0); /* where the other replica was to go */
+	close_ranks(heap);
+}
+
 static void a_new_master_finds_all_replicas(void **state)
 {
 	struct tn_heap *heap[RANKS];
@@ -296,6 +314,7 @@ int main(void)
 		cmocka_unit_test(what_does_not_fit_everywhere_lies_nowhere),
 		cmocka_unit_test(a_commit_writes_the_other_replicas),
 		cmocka_unit_test(what_a_commit_copies_from_is_no_other_objects_memory_meanwhile),
+		cmocka_unit_test(what_a_kernel_committed_and_is_gone_is_not_copied),
 		cmocka_unit_test(a_new_master_finds_all_replicas),
 	};
 
