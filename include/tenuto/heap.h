@@ -185,7 +185,7 @@ TN_API int tn_heap_take_over(struct tn_heap *heap);
 /**
  * tn_heap_token_make - let a process join as @rank, with rights of its own
  * @read:  bits of the ranks whose objects it may read; their payload is mapped so that a write ends the process
- * @write: bits of the ranks whose heaps it may write into. All other payload is not mapped
+ * @write: bits of the ranks whose heaps it may write into, and whose objects it may remove and evict. All other payload is not mapped
  * @out:   for the opts of that process. It is valid until the next one is made for @rank, and as long as this master lives
  *
  * The master alone; any thread. The rights keep mistakes from other ranks' objects: headers and leases are mapped writable by all.
@@ -268,11 +268,12 @@ TN_API int tn_heap_release(struct tn_heap *heap, const struct tn_heap_meta *meta
  */
 TN_API int tn_heap_get(struct tn_heap *heap, const void *key, size_t key_bytes, void *dst, uint64_t dst_bytes, uint64_t *bytes);
 
-/** tn_heap_remove - remove a READY object, with its replicas. Any thread; asks the master. Return: 0, -ENOENT, -EAGAIN (not READY), -ESHUTDOWN, -ESTALE, -ETIMEDOUT. */
+/** tn_heap_remove - remove a READY object, with its replicas. Any thread; asks the master. Return: 0, -ENOENT, -EAGAIN (not READY), -EACCES (this rank may
+ * not write where it lies), -ESHUTDOWN, -ESTALE, -ETIMEDOUT. */
 TN_API int tn_heap_remove(struct tn_heap *heap, const void *key, size_t key_bytes);
 
 /**
- * tn_heap_evict_until_below - evict objects of every rank until at most @percent (0..100) of its payload is in use
+ * tn_heap_evict_until_below - evict objects of every rank that this one may write into until at most @percent (0..100) of its payload is in use
  *
  * Any thread; asks the master. Return: number of objects evicted, -EINVAL, -ESHUTDOWN, -ESTALE, -ETIMEDOUT.
  */

@@ -144,6 +144,32 @@ static void who_may_write_into_one_heap_writes_into_no_other(void **state)
 	tn_heap_destroy(heap);
 }
 
+static void who_may_not_write_there_removes_and_evicts_nothing(void **state)
+{
+	struct tn_heap_opts o = opts_with_tokens();
+	struct tn_heap *heap, *writer;
+	uint64_t key[] = {1, 2, 3, 4};
+
+	heap_new_name();
+	heap = heap_open(RANKS, 0, &o);
+	writer = join_with(heap, 1, ALL, BIT(1));
+	assert_int_equal(put(heap, key[0], 0, 0), 0);
+	assert_int_equal(put(heap, key[1], 1, 0), 0);
+	assert_int_equal(put(heap, key[2], 1, TN_HEAP_REPLICAS(2)), 0);
+	assert_int_equal(put(heap, key[3], 1, 0), 0);
+	assert_int_equal(tn_heap_remove(writer, &key[0], 8), -EACCES);
+	assert_int_equal(tn_heap_remove(writer, &key[1], 8), 0);
+	assert_int_equal(tn_heap_remove(writer, &key[2], 8), -EACCES);
+	assert_int_equal(heap_stats(heap, 1).ready_count, 2); /* no replica of it went */
+	assert_int_equal(tn_heap_evict_until_below(writer, 0), 2);
+	assert_int_equal(heap_stats(heap, 0).ready_count, 1);
+	assert_int_equal(heap_stats(heap, 1).ready_count, 0);
+	assert_int_equal(heap_stats(heap, 2).ready_count, 1);
+	assert_int_equal(tn_heap_evict_until_below(heap, 0), 2);
+	tn_heap_destroy(writer);
+	tn_heap_destroy(heap);
+}
+
 struct intruder {
 	struct tn_heap_token token;
 	uint64_t offset;
@@ -220,6 +246,7 @@ int main(void)
 		cmocka_unit_test(nobody_joins_without_a_token_that_is_for_his_rank),
 		cmocka_unit_test(who_may_read_does_not_write),
 		cmocka_unit_test(who_may_write_into_one_heap_writes_into_no_other),
+		cmocka_unit_test(who_may_not_write_there_removes_and_evicts_nothing),
 		cmocka_unit_test(a_stray_access_ends_the_process_and_harms_no_object),
 		cmocka_unit_test(a_new_master_needs_all_rights_and_gives_tokens_of_its_own),
 	};

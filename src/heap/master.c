@@ -237,14 +237,15 @@ static uint64_t percent_of(const struct tn_heap_ctl *ctl, uint32_t percent)
 	return (ctl->heap_limit - ctl->heap_base) / 100 * percent + (ctl->heap_limit - ctl->heap_base) % 100 * percent / 100;
 }
 
-int tn_heap_master_evict(struct tn_heap_master *m, uint32_t percent)
+int tn_heap_master_evict(struct tn_heap_master *m, uint32_t percent, uint64_t may)
 {
 	uint32_t evicted = 0;
 
 	if (percent > 100)
 		return tn_fail(-EINVAL, "%u percent: 100 at most", percent);
 	for (uint32_t r = 0; r < m->memory->ranks; r++)
-		evicted += evict_below(m, r, percent_of(&m->memory->layout, percent));
+		if (may >> r & 1)
+			evicted += evict_below(m, r, percent_of(&m->memory->layout, percent));
 	return (int)evicted;
 }
 
@@ -418,13 +419,16 @@ int tn_heap_master_open(struct tn_heap_master *m, const struct tn_heap_want *w, 
 	return 0;
 }
 
-int tn_heap_master_remove(struct tn_heap_master *m, const struct tn_heap_name *name)
+int tn_heap_master_remove(struct tn_heap_master *m, const struct tn_heap_name *name, uint64_t may)
 {
 	struct tn_heap_found found[TN_HEAP_REPLICAS_MAX];
 	uint64_t seen = 0;
 	uint32_t n;
 
 	for (n = 0; n < TN_HEAP_REPLICAS_MAX && tn_heap_find(m->memory, name, UINT32_MAX, seen, &found[n]) == 0; n++) {
+		if (!(may >> found[n].rank & 1))
+			return tn_fail(-EACCES, "key hash %#llx: its object lies at rank %u, which the caller's token does not let it write into",
+				       (unsigned long long)name->hash, found[n].rank);
 		if (tn_heap_word_state(found[n].word) != TN_HEAP_READY)
 			return tn_fail(-EAGAIN, "key hash %#llx: its object is not READY yet", (unsigned long long)name->hash);
 		seen |= UINT64_C(1) << found[n].rank;

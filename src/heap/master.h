@@ -51,10 +51,10 @@ struct tn_heap_want {
 int tn_heap_master_create(struct tn_heap_memory *memory, struct tn_heap_master **out);
 void tn_heap_master_destroy(struct tn_heap_master *m);
 
-/* The public calls' errors. */
+/* The public calls' errors. @may: bits of the ranks that the caller may write into; eviction passes the others by. */
 int tn_heap_master_open(struct tn_heap_master *m, const struct tn_heap_want *want, struct tn_heap_plan *plan);
-int tn_heap_master_remove(struct tn_heap_master *m, const struct tn_heap_name *name);
-int tn_heap_master_evict(struct tn_heap_master *m, uint32_t percent);
+int tn_heap_master_remove(struct tn_heap_master *m, const struct tn_heap_name *name, uint64_t may);
+int tn_heap_master_evict(struct tn_heap_master *m, uint32_t percent, uint64_t may);
 /* Takes the announces of all heaps. */
 void tn_heap_master_hear(struct tn_heap_master *m);
 /* Ends what has waited for too long, and frees what nobody uses any more, in all heaps. */

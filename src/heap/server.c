@@ -162,10 +162,8 @@ static int join(struct tn_heap_server *s, const struct tn_heap_ask *ask, struct 
 /* ---- requests --------------------------------------------------------------------------------------------------- */
 
 /* A rank gets plans only for heaps that it may write into. */
-static int check_owners(const struct tn_heap_server *s, const struct tn_heap_ask *ask)
+static int check_owners(const struct tn_heap_server *s, const struct tn_heap_ask *ask, uint64_t may)
 {
-	uint64_t may = s->heap->memory.dir->member[ask->rank].rights.write;
-
 	for (uint32_t i = 0; i < tn_heap_replicas(ask->want.flags); i++) {
 		uint32_t owner = (ask->want.owner + i) % s->heap->ranks;
 
@@ -177,16 +175,17 @@ static int check_owners(const struct tn_heap_server *s, const struct tn_heap_ask
 
 static int carry_out(struct tn_heap_server *s, const struct tn_heap_ask *ask, struct tn_heap_told *told)
 {
+	uint64_t may = s->heap->memory.dir->member[ask->rank].rights.write;
 	int rc;
 
 	switch (ask->op) {
 	case TN_HEAP_OPEN:
-		rc = check_owners(s, ask);
+		rc = check_owners(s, ask, may);
 		return rc ? rc : tn_heap_master_open(s->master, &ask->want, &told->plan);
 	case TN_HEAP_REMOVE:
-		return tn_heap_master_remove(s->master, &ask->want.name);
+		return tn_heap_master_remove(s->master, &ask->want.name, may);
 	case TN_HEAP_EVICT:
-		rc = tn_heap_master_evict(s->master, ask->percent);
+		rc = tn_heap_master_evict(s->master, ask->percent, may);
 		told->count = rc > 0 ? (uint32_t)rc : 0;
 		return rc < 0 ? rc : 0;
 	default:

@@ -185,7 +185,7 @@ class NanoKVCache:
         return self._heap.stats(self.rank if rank is None else rank)
 
     def evict_until_below(self, usage_ratio: float) -> int:
-        """Evicts objects of every rank until at most that part (0 to 1) of its heap is in use. Returns how many went."""
+        """Evicts objects of every rank that this one may write into until at most that part (0 to 1) of its heap is in use. Returns how many went."""
         return self._heap.evict(int(usage_ratio * 100))
 
     def make_token(self, rank: int, *, read: Iterable[int], write: Iterable[int]) -> bytes:
