@@ -471,6 +471,7 @@ static const struct tn_py_field fields[] = {
 	{"heap_bytes", TN_PY_U64, offsetof(struct tn_heap_opts, heap_bytes)},
 	{"page_bytes", TN_PY_U32, offsetof(struct tn_heap_opts, page_bytes)},
 	{"master_rank", TN_PY_U32, offsetof(struct tn_heap_opts, master_rank)},
+	{"reclaim_ns", TN_PY_U64, offsetof(struct tn_heap_opts, reclaim_ns)},
 	{"need_tokens", TN_PY_U32, offsetof(struct tn_heap_opts, need_tokens)},
 	{"token_low", TN_PY_U64, offsetof(struct tn_heap_opts, token.word[0])},
 	{"token_high", TN_PY_U64, offsetof(struct tn_heap_opts, token.word[1])},
@@ -491,7 +492,7 @@ static PyObject *heap_new(PyTypeObject *type, PyObject *args, PyObject *kw)
 	if (!PyArg_ParseTuple(args, "sII", &name, &ranks, &rank) || tn_py_fields(kw, fields, &o, &found))
 		return NULL;
 	if (kw && found != PyDict_Size(kw))
-		return PyErr_Format(PyExc_TypeError, "Heap takes heap_bytes, page_bytes, master_rank, need_tokens, token_low and token_high");
+		return PyErr_Format(PyExc_TypeError, "Heap takes heap_bytes, page_bytes, master_rank, reclaim_ns, need_tokens, token_low and token_high");
 	self = tn_py_new(type);
 	if (!self)
 		return NULL;
@@ -549,7 +550,7 @@ static PyMethodDef methods[] = {
 };
 
 static PyType_Slot slots[] = {
-	{Py_tp_doc, (void *)"Heap(name, ranks, rank, *, heap_bytes, page_bytes, master_rank, need_tokens, token_low, token_high)\n--\n\nA symmetric heap: tenuto.heap is made of it."},
+	{Py_tp_doc, (void *)"Heap(name, ranks, rank, *, heap_bytes, page_bytes, master_rank, reclaim_ns, need_tokens, token_low, token_high)\n--\n\nA symmetric heap: tenuto.heap is made of it."},
 	{Py_tp_new, (void *)heap_new},
 	{Py_tp_dealloc, (void *)heap_dealloc},
 	{Py_tp_methods, methods},

@@ -98,16 +98,17 @@ def _key(key: str | bytes) -> bytes:
 class NanoKVCache:
     """An object cache over a symmetric heap. heap_bytes: payload of each rank; page_bytes: a power of two. The second cache of a process is another heap.
 
+    reclaim_s: seconds after which the master ends a plan that was not committed; the master's counts.
     need_tokens: ranks other than the master need a token of its, from make_token, and may do what that says.
     """
 
     _made = 0
 
-    def __init__(self, heap_bytes: int, master_rank: int = 0, page_bytes: int = 256 * 1024, *, need_tokens: bool = False, token: bytes = bytes(16)) -> None:
+    def __init__(self, heap_bytes: int, master_rank: int = 0, page_bytes: int = 256 * 1024, *, reclaim_s: float = 10.0, need_tokens: bool = False, token: bytes = bytes(16)) -> None:
         self.rank, self.world_size, name = _ranks()
         self._heap = _core.Heap(f'nano-{name}-{NanoKVCache._made}', self.world_size, self.rank, heap_bytes=heap_bytes, page_bytes=page_bytes,
-                                master_rank=master_rank, need_tokens=int(need_tokens), token_low=int.from_bytes(token[:8], 'little'),
-                                token_high=int.from_bytes(token[8:], 'little'))
+                                master_rank=master_rank, reclaim_ns=int(reclaim_s * 1e9), need_tokens=int(need_tokens),
+                                token_low=int.from_bytes(token[:8], 'little'), token_high=int.from_bytes(token[8:], 'little'))
         NanoKVCache._made += 1
         self.page_bytes = int.from_bytes(self._heap.view(self.rank, CTL_PAGE_BYTES, 4, True), 'little')  # the master's
         self._plans: dict[bytes, WritePlan] = {}
@@ -136,7 +137,7 @@ class NanoKVCache:
         self._heap.remove(_key(key))
 
     def open_for_write(self, key: str | bytes, bytes_total: int, *, preferred_segment: int | None = None, flags: int = 0) -> WritePlan:
-        """Memory for an object, until commit or abandon. An object that is not committed within 10 s is lost."""
+        """Memory for an object, until commit or abandon. An object that is not committed within reclaim_s is lost."""
         plan = WritePlan(*self._heap.open_for_write(_key(key), bytes_total, ANY if preferred_segment is None else preferred_segment, flags))
         self._plans[_key(key)] = plan
         return plan
