@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """tenuto.heap.remote: a process without the heap writes into it by a transfer agent."""
+import ctypes
 import errno
 import os
 import signal
@@ -98,6 +99,86 @@ class Remote(unittest.TestCase):
             with self.assertRaises(tenuto.Error) as caught:
                 remote.Producer(agent, 'silent').put('a', bytearray(8), timeout=.2)
             self.assertEqual(caught.exception.errno, errno.ETIMEDOUT)
+
+
+def wait_until(true):
+    for _ in range(500):
+        if true():
+            return
+        threading.Event().wait(.02)
+    raise AssertionError('still not so after 10 s')
+
+
+class Messages(unittest.TestCase):
+    """An owner and producers of one process, which send what a producer sends, step by step."""
+
+    def heap(self, **options):
+        env = {'RANK': '0', 'WORLD_SIZE': '1'}
+        with mock.patch.dict(os.environ, env):
+            cache = heap.NanoKVCache(1 << 19, page_bytes=4096, **options)
+        self.addCleanup(cache.close)
+        return cache
+
+    def setUp(self):
+        self.cache = self.heap(reclaim_s=1)
+        self.owners_agent = self.agent('owner')
+        self.owner = remote.Owner(self.cache, self.owners_agent)
+        self.addCleanup(self.owner.close)
+
+    def agent(self, name):
+        agent = xfer.Agent(name)
+        self.addCleanup(agent.close)
+        return agent
+
+    def peer(self, name):
+        """An agent that knows the owner, and is known to it."""
+        agent = self.agent(name)
+        agent.load(self.owners_agent.metadata())
+        self.owners_agent.load(agent.metadata())
+        return agent
+
+    def ask(self, agent, kind, number, want=b''):
+        """(errno, address) that the owner answers."""
+        agent.notify('owner', remote._HEAD.pack(kind, number) + want)
+        while not self.owner.serve(10):
+            pass
+        while not (notes := agent.notifications()):
+            agent.event_wait(agent.event(), .01)
+        (_, note), = notes
+        answered, code, address = remote._ANSWER.unpack_from(note)
+        self.assertEqual(answered, number)
+        return code, address
+
+    def open(self, agent, number, key=b'k', nbytes=4096):
+        return self.ask(agent, b'O', number, remote._WANT.pack(nbytes, -1, 0) + key)
+
+    def used(self):
+        return self.cache.stats()['heap_used']
+
+    def test_a_producer_whose_plan_has_ended_does_not_end_that_of_another_one(self):
+        slow, other = self.peer('slow'), self.peer('other')
+        code, place = self.open(slow, 1)
+        self.assertEqual(code, 0)
+        ctypes.memset(place, 1, 4096)
+        wait_until(lambda: self.cache.stats()['reclaims'] == 1)
+        code, place = self.open(other, 2)
+        self.assertEqual(code, 0)
+        ctypes.memset(place, 2, 100)
+        self.assertEqual(self.ask(slow, b'W', 1), (errno.ESTALE, 0))
+        self.assertRaises(tenuto.Error, self.cache.get, 'k')  # half of it
+        ctypes.memset(place, 2, 4096)
+        self.assertEqual(self.ask(other, b'W', 2), (0, 0))
+        self.assertEqual(bytes(self.cache.get('k')), b'\2' * 4096)
+        wait_until(lambda: self.used() == 4096)
+
+    def test_a_plan_that_took_too_long_goes_when_its_process_opens_the_key_again(self):
+        self.cache.open_for_write('k', 4096)
+        wait_until(lambda: self.cache.stats()['reclaims'] == 1)
+        self.assertEqual(self.used(), 4096)  # for this process may still write there
+        self.cache.open_for_write('k', 4096)
+        wait_until(lambda: self.used() == 4096)
+        self.cache.abandon('k')
+        wait_until(lambda: self.used() == 0)
 
 
 if __name__ == '__main__':

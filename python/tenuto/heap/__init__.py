@@ -137,10 +137,24 @@ class NanoKVCache:
         self._heap.remove(_key(key))
 
     def open_for_write(self, key: str | bytes, bytes_total: int, *, preferred_segment: int | None = None, flags: int = 0) -> WritePlan:
-        """Memory for an object, until commit or abandon. An object that is not committed within reclaim_s is lost."""
-        plan = WritePlan(*self._heap.open_for_write(_key(key), bytes_total, ANY if preferred_segment is None else preferred_segment, flags))
+        """Memory for an object, until commit or abandon. An object that is not committed within reclaim_s is lost.
+
+        If such a plan of this process for the key was neither committed nor abandoned, this call abandons it: nobody may write there any more.
+        """
+        plan = self._open(key, bytes_total, preferred_segment, flags)
+        before = self._plans.get(_key(key))
         self._plans[_key(key)] = plan
+        if before is not None:
+            self._give_up(before)
         return plan
+
+    def _open(self, key: str | bytes, bytes_total: int, owner: int | None, flags: int) -> WritePlan:
+        return WritePlan(*self._heap.open_for_write(_key(key), bytes_total, ANY if owner is None else owner, flags))
+
+    def _give_up(self, plan: WritePlan) -> None:
+        """Abandons a plan that the master may have ended already."""
+        with contextlib.suppress(_core.Error):
+            self._heap.abandon(plan)
 
     def commit(self, key: str | bytes) -> None:
         """The object of this process's plan is READY; all of it was written before."""

@@ -22,7 +22,7 @@ import time
 from typing import Any
 
 from .. import _core, xfer
-from . import NanoKVCache, _key
+from . import NanoKVCache, WritePlan, _key
 
 _OPEN, _WRITTEN, _GIVE_UP = b'O', b'W', b'G'  # to the owner: '<cQ', of _OPEN '<cQQiI' and the key
 _ANSWER = struct.Struct('<QiQ')  # number, errno, address; then text
@@ -34,7 +34,7 @@ class Owner:
 
     def __init__(self, cache: NanoKVCache, agent: xfer.Agent) -> None:
         self._cache, self._agent = cache, agent
-        self._plans: dict[tuple[str, int], bytes] = {}
+        self._plans: dict[tuple[str, int], WritePlan] = {}  # not by their keys: a plan that took too long and the next one have the same key
         self._sections = [(*cache.payload_of(rank), 0, '') for rank in range(cache.world_size)]
         agent.register(self._sections, xfer.DRAM)
 
@@ -58,9 +58,9 @@ class Owner:
             if kind == _OPEN:
                 address = self._open(peer, number, note[_HEAD.size:])
             elif kind == _WRITTEN:
-                self._cache.commit(self._plan_of(peer, number))
+                self._cache._heap.commit(self._plan_of(peer, number))
             elif kind == _GIVE_UP:
-                self._cache.abandon(self._plan_of(peer, number))
+                self._cache._heap.abandon(self._plan_of(peer, number))
                 return
             else:
                 code, text = errno.EINVAL, f'a notification that begins with {kind!r} is none of a producer'
@@ -75,34 +75,29 @@ class Owner:
 
     def _open(self, peer: str, number: int, want: bytes) -> int:
         nbytes, owner, flags = _WANT.unpack_from(want)
-        key = want[_WANT.size:]
-        plan = self._cache.open_for_write(key, nbytes, preferred_segment=None if owner < 0 else owner, flags=flags)
-        self._plans[peer, number] = key
+        if (peer, number) in self._plans:
+            raise _core.InvalidValue(errno.EINVAL, f'{peer} has plan {number} already: end it first, or take another number')
+        plan = self._cache._open(want[_WANT.size:], nbytes, None if owner < 0 else owner, flags)
+        self._plans[peer, number] = plan
         return self._cache.device_ptr(plan.dst_rank, plan.payload_base)
 
-    def _plan_of(self, peer: str, number: int) -> bytes:
-        key = self._plans.pop((peer, number), None)
-        if key is None:
+    def _plan_of(self, peer: str, number: int) -> WritePlan:
+        plan = self._plans.pop((peer, number), None)
+        if plan is None:
             raise _core.InvalidValue(errno.EINVAL, f'{peer} has no plan {number}')
-        return key
+        return plan
 
     def _end_lost(self) -> None:
         for peer, number in list(self._plans):
             found = self._agent.peer(peer)
             if found is None or found.state == 'lost':
-                self._give_up(self._plans.pop((peer, number)))
-
-    def _give_up(self, key: bytes) -> None:
-        try:
-            self._cache.abandon(key)
-        except _core.Error:
-            pass  # it took longer than the heap's reclaim time: the master has ended it
+                self._cache._give_up(self._plans.pop((peer, number)))
 
     def close(self) -> None:
         """Ends all plans. No producer may be writing any more: the agent refuses with Busy else."""
         self._agent.deregister(self._sections, xfer.DRAM)
         while self._plans:
-            self._give_up(self._plans.popitem()[1])
+            self._cache._give_up(self._plans.popitem()[1])
 
 
 class Producer:
