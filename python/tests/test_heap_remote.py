@@ -41,7 +41,7 @@ assert refused(errno.EINVAL, 'b', kv, preferred_segment=7)
 assert refused(errno.EFBIG, 'b', bytearray(1 << 20))
 print('done', flush=True)
 sys.stdin.readline()
-producer._write = lambda *args: os.kill(os.getpid(), signal.SIGKILL)     # with a plan, and perhaps half of the bytes
+agent.write = lambda *args: os.kill(os.getpid(), signal.SIGKILL)     # with a plan, and perhaps half of the bytes
 producer.put('half', kv)
 '''
 
@@ -179,6 +179,49 @@ class Messages(unittest.TestCase):
         wait_until(lambda: self.used() == 4096)
         self.cache.abandon('k')
         wait_until(lambda: self.used() == 0)
+
+    def test_a_put_that_ends_while_bytes_may_move_keeps_its_plan_until_they_do_not(self):
+        agent, moving, serving = self.peer('slow'), [True], threading.Event()
+        producer = remote.Producer(agent, 'owner')
+
+        class Moving:
+            """A request that does not end, and tells the owner nothing: of a real one nobody knows when it ends."""
+            def __init__(self, request):
+                self.request, self.release = request, request.release
+
+            def post(self, timeout, notification):
+                self.request.post(timeout, None if moving else notification)
+
+            def wait(self):
+                self.request.wait()
+                if moving:
+                    raise tenuto.Timeout(errno.ETIMEDOUT, 'the deadline')
+
+            def cancel(self, timeout):
+                if moving:
+                    raise tenuto.Busy(errno.EBUSY, 'bytes may still move')
+
+        server = threading.Thread(target=lambda: [self.owner.serve(.05) for _ in iter(serving.is_set, True)])
+        server.start()
+        self.addCleanup(server.join)
+        self.addCleanup(serving.set)
+        write = agent.write
+        with mock.patch.object(agent, 'write', lambda *lists: Moving(write(*lists))), mock.patch.object(agent, 'notify', wraps=agent.notify) as notify:
+            self.assertRaises(tenuto.Timeout, producer.put, 'k', bytearray(4096))
+            self.assertEqual(len(self.owner._plans), 1)
+            self.assertEqual([call.args[1][:1] for call in notify.mock_calls], [b'O'])
+            moving.clear()
+            producer.put('k', bytearray(b'2') * 4096)
+        self.assertEqual(bytes(self.cache.get('k')), b'2' * 4096)
+        wait_until(lambda: self.used() == 4096 and not self.owner._plans)
+
+    def test_a_put_that_is_answered_too_late_leaves_no_plan(self):
+        producer = remote.Producer(self.peer('hasty'), 'owner')
+        self.assertRaises(tenuto.Timeout, producer.put, 'k', bytearray(4096), timeout=.05)
+        while self.owner.serve(.2):
+            pass
+        wait_until(lambda: self.used() == 0)
+        self.assertEqual(self.owner._plans, {})
 
 
 if __name__ == '__main__':

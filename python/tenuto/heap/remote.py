@@ -14,11 +14,14 @@ producer that is only slow may write still, its pages are nobody else's.
 """
 from __future__ import annotations
 
+import contextlib
 import errno
+import functools
 import itertools
 import os
 import struct
 import time
+from collections.abc import Callable
 from typing import Any
 
 from .. import _core, xfer
@@ -27,6 +30,9 @@ from . import NanoKVCache, WritePlan, _key
 _OPEN, _WRITTEN, _GIVE_UP = b'O', b'W', b'G'  # to the owner: '<cQ', of _OPEN '<cQQiI' and the key
 _ANSWER = struct.Struct('<QiQ')  # number, errno, address; then text
 _HEAD, _WANT = struct.Struct('<cQ'), struct.Struct('<QiI')
+_END_S = 1.0  # how long a put that has failed waits for the end of its transfer
+
+_Steps = list[Callable[[], None]]
 
 
 class Owner:
@@ -60,7 +66,8 @@ class Owner:
             elif kind == _WRITTEN:
                 self._cache._heap.commit(self._plan_of(peer, number))
             elif kind == _GIVE_UP:
-                self._cache._heap.abandon(self._plan_of(peer, number))
+                if plan := self._plans.pop((peer, number), None):
+                    self._cache._give_up(plan)
                 return
             else:
                 code, text = errno.EINVAL, f'a notification that begins with {kind!r} is none of a producer'
@@ -105,35 +112,60 @@ class Producer:
 
     def __init__(self, agent: xfer.Agent, owner: str) -> None:
         self._agent, self._owner = agent, owner
+        self._unfinished: list[_Steps] = []
         self._numbers = itertools.count(int.from_bytes(os.urandom(4), 'little') << 20)  # an answer to a producer before this one is no answer to it
 
     def put(self, key: str | bytes, tensor: Any, *, preferred_segment: int | None = None, flags: int = 0, timeout: float = 10.0) -> None:
-        """Stores a contiguous array. Others find the object when this returns. Arguments as of NanoKVCache.put; timeout in seconds, for all of it."""
+        """Stores a contiguous array. Others find the object when this returns. Arguments as of NanoKVCache.put; timeout in seconds, for all of it.
+
+        Of a put that has failed, no byte moves any more, and its plan is given up. If the transfer does not end soon, the array stays registered and the plan open
+        until it has ended, which the next put finds out, or until the connection is lost. One that was not answered in time may have stored the object.
+        """
+        for steps in list(self._unfinished):
+            self._unfinished.remove(steps)
+            self._finish(steps)
         number, deadline = next(self._numbers), time.monotonic() + timeout
         address, nbytes = xfer.sections_of(tensor)[0][:2]
         owner = -1 if preferred_segment is None else preferred_segment
-        self._agent.notify(self._owner, _HEAD.pack(_OPEN, number) + _WANT.pack(nbytes, owner, flags) + _key(key))
-        there = self._answer(number, deadline)
-        self._agent.register(tensor)
+        steps: _Steps = [functools.partial(self._give_up, number)]
         try:
-            self._write([(address, nbytes, 0)], [(there, nbytes, 0)], _HEAD.pack(_WRITTEN, number), deadline)
-        except BaseException:
-            self._agent.notify(self._owner, _HEAD.pack(_GIVE_UP, number))
-            raise
-        finally:
-            self._agent.deregister(tensor)
-        self._answer(number, deadline)
-
-    def _write(self, here: list[tuple[int, int, int]], there: list[tuple[int, int, int]], note: bytes, deadline: float) -> None:
-        local, remote = self._agent.list(here), self._agent.list(there, peer=self._owner)
-        request = self._agent.write(local, remote)
-        try:
-            request.post(timeout=max(.001, deadline - time.monotonic()), notification=note)
+            self._agent.notify(self._owner, _HEAD.pack(_OPEN, number) + _WANT.pack(nbytes, owner, flags) + _key(key))
+            there = self._answer(number, deadline)
+            self._agent.register(tensor)
+            steps.append(functools.partial(self._agent.deregister, tensor, timeout=_END_S))
+            request = self._request([(address, nbytes, 0)], [(there, nbytes, 0)])
+            steps += request.release, functools.partial(request.cancel, _END_S)
+            request.post(timeout=max(.001, deadline - time.monotonic()), notification=_HEAD.pack(_WRITTEN, number))
             request.wait()
+            self._answer(number, deadline)
+        except BaseException:
+            self._finish(steps)
+            raise
+        self._finish(steps[1:])
+
+    def _request(self, here: list[tuple[int, int, int]], there: list[tuple[int, int, int]]) -> xfer.Request:
+        with contextlib.ExitStack() as stack:
+            local, remote = self._agent.list(here), self._agent.list(there, peer=self._owner)
+            stack.callback(local.release)
+            stack.callback(remote.release)
+            return self._agent.write(local, remote)
+
+    def _finish(self, steps: _Steps) -> None:
+        """Ends a put: its last step first. While bytes may move, the steps wait for the next put, and the owner keeps the plan."""
+        try:
+            while steps:
+                steps[-1]()
+                steps.pop()
+        except _core.Error:
+            pass
         finally:
-            request.release()
-            local.release()
-            remote.release()
+            if steps:
+                self._unfinished.append(steps)
+
+    def _give_up(self, number: int) -> None:
+        """No byte of the plan moves any more."""
+        with contextlib.suppress(_core.Error):
+            self._agent.notify(self._owner, _HEAD.pack(_GIVE_UP, number))
 
     def _answer(self, number: int, deadline: float) -> int:
         while True:
