@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/checksum.h"
 #include "core/core.h"
 #include "front/cache_rig.h"
 #include "tier/remote/client.h"
@@ -81,11 +82,13 @@ static int answer(const struct pending *p)
 
 	if (store.fails)
 		return store.fails;
-	if (p->t.write && o)
+	if (p->t.write && o && !p->t.replace)
 		return -EEXIST;
 	if (p->t.write) {
 		assert_in_range(store.n, 0, OBJECTS - 1);
-		o = &store.object[store.n++];
+		if (!o)
+			o = &store.object[store.n++];
+		free(o->bytes);
 		memcpy(o->name, p->name, sizeof(o->name));
 		o->n = bytes_of(&p->t);
 		o->bytes = malloc(o->n);
@@ -204,10 +207,14 @@ static int move(struct rig *r, uint64_t id, unsigned char *flat, bool write)
 
 static unsigned char *content_of(struct rig *r, uint64_t id)
 {
-	unsigned char *flat = malloc(block_bytes(&r->s[0].space->shape));
+	const struct tn_shape *s = &r->s[0].space->shape;
+	unsigned char *flat = malloc(block_bytes(s));
+	uint64_t *checks = (uint64_t *)(void *)(flat + s->slot_bytes);
 
 	assert_non_null(flat);
-	memset(flat, (int)(id * 37 + 1), block_bytes(&r->s[0].space->shape));
+	memset(flat, (int)(id * 37 + 1), s->slot_bytes);
+	for (uint32_t l = 0; l < s->layers; l++)
+		checks[l] = tn_checksum(flat + (uint64_t)l * s->padded_bytes, s->object_bytes);
 	return flat;
 }
 
@@ -296,6 +303,7 @@ static void what_is_not_the_block_is_not_there(void **state)
 {
 	struct rig *r = node();
 	struct object *o, *other, kept;
+	uint64_t data = tn_object_header_bytes(&r->s[0].space->shape);
 
 	assert_int_equal(write_one(r, 1), 0);
 	assert_int_equal(write_one(r, 2), 0);
@@ -311,6 +319,9 @@ static void what_is_not_the_block_is_not_there(void **state)
 	o->bytes[sizeof(uint64_t) * 13] ^= 1; /* a checksum */
 	assert_int_equal(read_one(r, 1), -ENOENT);
 	o->bytes[sizeof(uint64_t) * 13] ^= 1;
+	o->bytes[data] ^= 1; /* its data */
+	assert_int_equal(read_one(r, 1), -ENOENT);
+	o->bytes[data] ^= 1;
 	o->bytes = other->bytes;
 	assert_int_equal(read_one(r, 1), -ENOENT);
 	assert_int_equal(look_up(r, 1), 0);
@@ -534,6 +545,34 @@ static void an_error_tells_no_secret(void **state)
 	assert_null(tier);
 }
 
+/* Of an object: its head, its checksums, a byte of its data, its end. */
+static void a_damaged_object_leaves_and_is_replaced(void **state)
+{
+	struct rig *r = node();
+	uint64_t header = tn_object_header_bytes(&r->s[0].space->shape), at[] = {0, 104, header, header + 4096};
+
+	rig_save(&r->s[0], 1, 1, 0);
+	rig_until(r, store.n == 1);
+	rig_run(r, RIG_SECOND);
+	for (uint32_t i = 0; i < 5; i++) {
+		drop(r);
+		assert_int_equal(ask(r, 1, 1), 1);
+		if (i < 4)
+			object_of(r, 1)->bytes[at[i]] ^= 1;
+		else
+			object_of(r, 1)->n--;
+		assert_int_equal(rig_load(&r->s[0], 1, 1), 0);
+		assert_int_equal(tier_of(r)->blocks, 0);
+		rig_save(&r->s[0], 1, 1, 0);
+		rig_run(r, RIG_SECOND);
+		drop(r);
+		assert_int_equal(ask(r, 1, 1), 1);
+		assert_int_equal(rig_load(&r->s[0], 1, 1), 1);
+	}
+	assert_int_equal(store.n, 1);
+	rig_tear_down(r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -550,6 +589,7 @@ int main(void)
 		cmocka_unit_test(a_bucket_that_there_is_not_is_a_store_that_fails),
 		cmocka_unit_test(a_large_block_has_the_time_that_it_takes),
 		cmocka_unit_test(an_error_tells_no_secret),
+		cmocka_unit_test(a_damaged_object_leaves_and_is_replaced),
 	};
 
 	return tn_test_ran(cmocka_run_group_tests_name("remote", tests, NULL, NULL));

@@ -9,7 +9,11 @@
 #include "base/error.h"
 #include "tier/remote/client.h"
 
+#define SPEC_BYTES 512u
+#define IF_ABSENT ",if_absent=1"
+
 struct request {
+	struct tn_xfer_agent *agent;
 	struct tn_xfer_section object, memory[TN_OBJECT_PARTS];
 	struct tn_xfer_list *local, *remote;
 	struct tn_xfer_request *request;
@@ -19,7 +23,8 @@ struct request {
 struct agent {
 	struct tn_object_client base;
 	const struct tn_alloc *alloc;
-	struct tn_xfer_agent *agent;
+	struct tn_xfer_agent *agent, *replacer; /* replacer: replaces objects; NULL: none was replaced yet */
+	char spec[SPEC_BYTES];
 	struct request slot[TN_OBJECT_SLOTS];
 };
 
@@ -29,36 +34,36 @@ static struct agent *agent_of(struct tn_object_client *c)
 }
 
 /* What begin has made of it, all or in part. */
-static void end(struct agent *a, struct request *r)
+static void end(struct request *r)
 {
 	tn_xfer_release(r->request);
 	tn_xfer_list_destroy(r->local);
 	tn_xfer_list_destroy(r->remote);
 	if (r->object.meta)
-		tn_xfer_deregister(a->agent, TN_XFER_OBJECT, &r->object, 1, 0);
+		tn_xfer_deregister(r->agent, TN_XFER_OBJECT, &r->object, 1, 0);
 	for (uint32_t i = 0; i < TN_OBJECT_PARTS && r->memory[i].bytes; i++)
-		tn_xfer_deregister(a->agent, TN_XFER_DRAM, &r->memory[i], 1, 0);
+		tn_xfer_deregister(r->agent, TN_XFER_DRAM, &r->memory[i], 1, 0);
 	memset(r, 0, sizeof(*r));
 }
 
-static int add_sections(struct agent *a, struct request *r, uint32_t slot, const struct tn_object_transfer *t)
+static int add_sections(struct request *r, uint32_t slot, const struct tn_object_transfer *t)
 {
 	const struct tn_xfer_section object = {.device = slot + 1, .meta = r->name};
-	int rc = tn_xfer_register(a->agent, TN_XFER_OBJECT, &object, 1);
+	int rc = tn_xfer_register(r->agent, TN_XFER_OBJECT, &object, 1);
 
 	if (rc == 0)
 		r->object = object;
 	for (uint32_t i = 0; i < TN_OBJECT_PARTS && t->part[i].bytes && rc == 0; i++) {
 		const struct tn_xfer_section memory = {.address = (uintptr_t)t->part[i].address, .bytes = t->part[i].bytes};
 
-		rc = tn_xfer_register(a->agent, TN_XFER_DRAM, &memory, 1);
+		rc = tn_xfer_register(r->agent, TN_XFER_DRAM, &memory, 1);
 		if (rc == 0)
 			r->memory[i] = memory;
 	}
 	return rc;
 }
 
-static int add_lists(struct agent *a, struct request *r, uint32_t slot, const struct tn_object_transfer *t)
+static int add_lists(struct request *r, uint32_t slot, const struct tn_object_transfer *t)
 {
 	struct tn_xfer_run object[TN_OBJECT_PARTS], memory[TN_OBJECT_PARTS];
 	uint64_t at = 0;
@@ -71,23 +76,41 @@ static int add_lists(struct agent *a, struct request *r, uint32_t slot, const st
 		memory[n].address = (uintptr_t)t->part[n].address;
 		memory[n].device = 0;
 	}
-	rc = tn_xfer_list_create(a->agent, NULL, TN_XFER_DRAM, memory, n, &r->local);
-	return rc ? rc : tn_xfer_list_create(a->agent, NULL, TN_XFER_OBJECT, object, n, &r->remote);
+	rc = tn_xfer_list_create(r->agent, NULL, TN_XFER_DRAM, memory, n, &r->local);
+	return rc ? rc : tn_xfer_list_create(r->agent, NULL, TN_XFER_OBJECT, object, n, &r->remote);
+}
+
+static int create_agent(const char *role, const char *spec, struct tn_xfer_agent **out)
+{
+	const char *const backends[] = {"memory", spec};
+	struct tn_xfer_agent_opts o;
+	char name[64];
+
+	snprintf(name, sizeof(name), "tenuto-remote-%s%d", role, (int)getpid());
+	tn_xfer_agent_opts_init(&o);
+	o.name = name;
+	o.backends = backends;
+	o.nbackends = 2;
+	o.listen = "none";
+	return tn_xfer_agent_create(&o, out);
 }
 
 static int begin(struct tn_object_client *c, uint32_t slot, const struct tn_object_transfer *t)
 {
 	struct agent *a = agent_of(c);
 	struct request *r = &a->slot[slot];
-	int rc;
+	int rc = t->replace && !a->replacer ? create_agent("replacer-", a->spec, &a->replacer) : 0;
 
+	if (rc)
+		return rc;
+	r->agent = t->replace ? a->replacer : a->agent;
 	snprintf(r->name, sizeof(r->name), "%s", t->name);
-	rc = add_sections(a, r, slot, t);
-	rc = rc ? rc : add_lists(a, r, slot, t);
-	rc = rc ? rc : tn_xfer_request_create(a->agent, t->write ? TN_XFER_WRITE : TN_XFER_READ, r->local, NULL, r->remote, NULL, 0, NULL, &r->request);
+	rc = add_sections(r, slot, t);
+	rc = rc ? rc : add_lists(r, slot, t);
+	rc = rc ? rc : tn_xfer_request_create(r->agent, t->write ? TN_XFER_WRITE : TN_XFER_READ, r->local, NULL, r->remote, NULL, 0, NULL, &r->request);
 	rc = rc ? rc : tn_xfer_post(r->request, t->deadline_ns, NULL, TN_XFER_NO_NOTIFICATION);
 	if (rc)
-		end(a, r);
+		end(r);
 	return rc;
 }
 
@@ -99,7 +122,7 @@ static int poll(struct tn_object_client *c, uint32_t slot)
 	tn_xfer_status(r->request, &s);
 	if (s.state != TN_XFER_ENDED)
 		return -EINPROGRESS;
-	end(agent_of(c), r);
+	end(r);
 	return s.status;
 }
 
@@ -110,9 +133,10 @@ static void destroy(struct tn_object_client *c)
 	for (uint32_t i = 0; i < TN_OBJECT_SLOTS; i++) {
 		if (a->slot[i].request)
 			tn_xfer_cancel(a->slot[i].request, TN_FOREVER);
-		end(a, &a->slot[i]);
+		end(&a->slot[i]);
 	}
 	tn_xfer_agent_destroy(a->agent);
+	tn_xfer_agent_destroy(a->replacer);
 	tn_put(a->alloc, a, sizeof(*a));
 }
 
@@ -120,23 +144,17 @@ static const struct tn_object_client_ops ops = {.size = sizeof(ops), .name = "ag
 
 int tn_agent_client_create(const char *spec, const struct tn_alloc *alloc, struct tn_object_client **out)
 {
-	const char *const backends[] = {"memory", spec};
 	struct agent *a = tn_get(alloc, sizeof(*a));
-	struct tn_xfer_agent_opts o;
-	char name[64];
+	char first[SPEC_BYTES + sizeof(IF_ABSENT)];
 	int rc;
 
 	if (!a)
 		return tn_fail(-ENOMEM, "remote tier: no memory");
-	snprintf(name, sizeof(name), "tenuto-remote-%d", (int)getpid());
-	tn_xfer_agent_opts_init(&o);
-	o.name = name;
-	o.backends = backends;
-	o.nbackends = 2;
-	o.listen = "none";
 	a->base.ops = &ops;
 	a->alloc = alloc;
-	rc = tn_xfer_agent_create(&o, &a->agent);
+	snprintf(a->spec, sizeof(a->spec), "%s", spec);
+	snprintf(first, sizeof(first), "%s%s", a->spec, IF_ABSENT);
+	rc = create_agent("", first, &a->agent);
 	if (rc)
 		tn_put(alloc, a, sizeof(*a));
 	else

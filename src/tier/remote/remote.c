@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/checksum.h"
 #include "base/error.h"
 #include "tier/remote/client.h"
 #include "tier/remote/object.h"
@@ -20,6 +21,7 @@
 #define PROBE_NS 2000000000ull	   /* likewise of a look-up's header */
 #define POLL_NS 200000ull	   /* between looks at what is under way */
 #define FAILURES 3u		   /* in a row, and the store is left alone, ... */
+#define BAD 64u			   /* objects that are remembered as damaged */
 #define ALONE_NS 5000000000ull	   /* ... for so long */
 #define QUIET_NS 60000000000ull	   /* between lines of the log about single failures */
 
@@ -30,6 +32,11 @@ struct slot {
 	uint32_t key; /* of the probe's */
 	unsigned char *buffer;
 	uint64_t bytes;
+};
+
+/* A block whose object is not it: the next write of it replaces the object. */
+struct bad {
+	struct tn_key space, key;
 };
 
 struct remote {
@@ -43,6 +50,8 @@ struct remote {
 	struct slot slot[TN_OBJECT_SLOTS];
 	uint32_t busy, writing; /* slots; those of writes */
 	uint32_t failures;
+	struct bad bad[BAD];
+	uint32_t nbad; /* that there ever were: the oldest make room */
 	uint64_t quiet_ns; /* until when another first failure is no line of the log */
 	uint64_t alone_ns; /* until when the store is left alone; 0: it is not */
 };
@@ -117,6 +126,27 @@ static int begin(struct remote *r, struct slot *s, const struct tn_tier_space *s
 	return r->client->ops->begin(r->client, (uint32_t)(s - r->slot), t);
 }
 
+/* ---- damaged objects ------------------------------------------------------------------------------------------------ */
+
+static struct bad *find_bad(struct remote *r, const struct tn_tier_space *space, const struct tn_key *key)
+{
+	for (uint32_t i = 0; i < BAD; i++)
+		if (tn_key_eq(&r->bad[i].key, key) && tn_key_eq(&r->bad[i].space, &space->id))
+			return &r->bad[i];
+	return NULL;
+}
+
+static void is_bad(struct remote *r, const struct tn_tier_space *space, const struct tn_key *key)
+{
+	char name[TN_OBJECT_NAME_BYTES];
+
+	if (find_bad(r, space, key))
+		return;
+	tn_object_name(r->prefix, space, key, name, sizeof(name));
+	tn_log(r->env->log, TN_LOG_WARN, "remote tier: object %s is damaged; who saves the block again replaces it", name);
+	r->bad[r->nbad++ % BAD] = (struct bad){space->id, *key};
+}
+
 /* ---- blocks -------------------------------------------------------------------------------------------------------- */
 
 static void start_move(struct tn_tier_base *t, struct tn_tier_move *move)
@@ -132,16 +162,20 @@ static unsigned char *piece_of(const struct tn_tier_move *m)
 	return m->mem.layout ? NULL : tn_mapping_address(m->mem.memory, m->mem.flat);
 }
 
-/* What is not the block is not there: the core forgets it, and somebody computes it anew. */
-static int unpack(const struct tn_tier_move *m, const unsigned char *object)
+/* What is not the block is not there: the core forgets it, and somebody computes it anew. In the block's pages another process could change it. */
+static int unpack(const struct remote *r, const struct tn_tier_move *m, const unsigned char *object)
 {
-	const unsigned char *data = object + tn_object_header_bytes(m->shape);
+	const unsigned char *piece = piece_of(m), *data = piece ? piece : object + tn_object_header_bytes(m->shape);
+	const struct tn_shape *s = m->shape;
 	struct iovec iov[TN_OBJECT_IOVS_MAX];
 
 	if (tn_object_decode(object, m))
 		return -ENOENT;
-	for (uint32_t l = 0; l < m->shape->layers && !piece_of(m); l++)
-		tn_span_store(&m->mem, m->shape, l, data + (uint64_t)l * m->shape->padded_bytes, iov);
+	for (uint32_t l = 0; l < s->layers && r->env->o->verify; l++)
+		if (tn_checksum(data + (uint64_t)l * s->padded_bytes, s->object_bytes) != m->checks[l])
+			return -ENOENT;
+	for (uint32_t l = 0; l < s->layers && !piece; l++)
+		tn_span_store(&m->mem, s, l, data + (uint64_t)l * s->padded_bytes, iov);
 	return 0;
 }
 
@@ -150,7 +184,7 @@ static int begin_move(struct remote *r, struct slot *s, uint64_t now_ns)
 	struct tn_tier_move *m = s->move;
 	unsigned char *piece = piece_of(m);
 	uint64_t header = tn_object_header_bytes(m->shape), data = m->shape->slot_bytes;
-	struct tn_object_transfer t = {.write = m->write, .part = {{NULL, piece ? header : header + data}, {piece, piece ? data : 0}},
+	struct tn_object_transfer t = {.write = m->write, .replace = m->write && find_bad(r, &m->space, &m->key), .part = {{NULL, piece ? header : header + data}, {piece, piece ? data : 0}},
 				       .deadline_ns = now_ns + MOVE_NS + data * NS_PER_BYTE};
 	int rc = fit(r, s, t.part[0].bytes);
 
@@ -162,16 +196,37 @@ static int begin_move(struct remote *r, struct slot *s, uint64_t now_ns)
 	return begin(r, s, &m->space, &m->key, &t);
 }
 
+static int written(struct remote *r, const struct tn_tier_move *m, int status)
+{
+	struct bad *bad = find_bad(r, &m->space, &m->key);
+
+	if (status == -EEXIST) /* another node was first: the same key is the same block */
+		return 0;
+	if (status == 0 && bad)
+		*bad = (struct bad){{{0, 0}}, {{0, 0}}};
+	return status;
+}
+
+/* -EIO may be a truncated object, or a store that failed: then a write more than need be does no harm. */
+static int unpacked(struct remote *r, const struct tn_tier_move *m, const unsigned char *object, int status)
+{
+	int rc = status ? status : unpack(r, m, object);
+
+	if (rc == -EIO || (rc && status == 0))
+		is_bad(r, &m->space, &m->key);
+	return rc;
+}
+
 static void end_move(struct remote *r, struct slot *s, int status)
 {
 	struct tn_tier_move *m = s->move;
 
 	s->move = NULL;
 	r->writing -= m->write;
-	if (m->write && status == -EEXIST) /* another node was first: the same key is the same block */
-		status = 0;
-	if (!m->write && status == 0)
-		status = unpack(m, s->buffer);
+	if (m->write)
+		status = written(r, m, status);
+	else
+		status = unpacked(r, m, s->buffer, status);
 	m->done(m, status);
 }
 
@@ -201,6 +256,8 @@ static void answer(struct remote *r, struct slot *s, int status)
 	struct tn_tier_probe *p = s->probe;
 	bool there = status == 0 && tn_object_check(s->buffer, &p->space, &p->keys[s->key]) == 0;
 
+	if (!there && (status == 0 || status == -EIO))
+		is_bad(r, &p->space, &p->keys[s->key]);
 	s->probe = NULL;
 	r->answered++;
 	if (!there && (!r->gap || s->key < r->found))
@@ -441,7 +498,7 @@ static int split(const char *remote, char prefix[PREFIX_BYTES], char spec[SPEC_B
 		return tn_fail(-EINVAL, "remote \"%.*s\": the prefix \"%.*s\" has %zu bytes; it may have 1 to %u", backend < 32 ? backend : 32, remote,
 			       n < PREFIX_BYTES ? (int)n : (int)PREFIX_BYTES, value, n, PREFIX_BYTES - 1);
 	snprintf(prefix, PREFIX_BYTES, "%.*s", (int)n, value);
-	length = snprintf(spec, SPEC_BYTES, "%.*s%s,if_absent=1", (int)(at ? (size_t)(at - remote) : strlen(remote)), remote, at ? value + n : "");
+	length = snprintf(spec, SPEC_BYTES, "%.*s%s", (int)(at ? (size_t)(at - remote) : strlen(remote)), remote, at ? value + n : "");
 	return length < (int)SPEC_BYTES ? 0 : tn_fail(-EINVAL, "remote \"%.*s\": its parameters are longer than %u bytes", backend < 32 ? backend : 32, remote, SPEC_BYTES);
 }
 
