@@ -573,6 +573,51 @@ static void a_damaged_object_leaves_and_is_replaced(void **state)
 	rig_tear_down(r);
 }
 
+/* Answers come from 10 ms on, of the last slot, to 160 ms, of the first one. */
+static void look_ups_do_not_wait_for_each_other(void **state)
+{
+	struct tn_match m = {.size = sizeof(m)};
+	struct rig *r = node();
+	struct tn_key keys[CHAIN];
+	uint64_t query[4], from;
+
+	assert_int_equal(write_one(r, 1), 0);
+	store.latency_ns = 10 * RIG_MS;
+	from = rig_now(r);
+	for (uint32_t i = 0; i < 4; i++) {
+		rig_keys(1000 * i + 1, CHAIN, keys);
+		assert_int_equal(tn_match_begin(&r->s[0].space, 1, keys, CHAIN, rig_now(r) + 10 * RIG_SECOND, 0, &query[i]), 0);
+	}
+	for (uint32_t i = 0; i < 4; i++) {
+		int rc;
+
+		rig_until(r, (rc = tn_match_poll(r->cache, query[i], NULL, &m)) != -EAGAIN);
+		assert_int_equal(rc, i == 0);
+	}
+	assert_in_range(rig_now(r) - from, 0, 330 * RIG_MS); /* one after the other: four times 160 */
+	rig_tear_down(r);
+}
+
+static void a_look_up_that_nobody_waits_for_asks_no_more(void **state)
+{
+	struct rig *r = node();
+	struct tn_key keys[CHAIN];
+	uint64_t query;
+
+	for (uint32_t i = 0; i < CHAIN; i++)
+		assert_int_equal(write_one(r, 1 + i), 0);
+	store.requests = 0;
+	store.latency_ns = 10 * RIG_MS;
+	rig_keys(1, CHAIN, keys);
+	assert_int_equal(tn_match_begin(&r->s[0].space, 1, keys, CHAIN, rig_now(r) + 10 * RIG_SECOND, 0, &query), 0);
+	rig_until(r, store.busy > 0);
+	tn_match_cancel(r->cache, query);
+	rig_run(r, RIG_SECOND);
+	assert_in_range(store.requests, 1, TN_OBJECT_SLOTS + 1);
+	assert_int_equal(ask(r, 1, CHAIN), CHAIN);
+	rig_tear_down(r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -589,6 +634,8 @@ int main(void)
 		cmocka_unit_test(a_bucket_that_there_is_not_is_a_store_that_fails),
 		cmocka_unit_test(a_large_block_has_the_time_that_it_takes),
 		cmocka_unit_test(an_error_tells_no_secret),
+		cmocka_unit_test(look_ups_do_not_wait_for_each_other),
+		cmocka_unit_test(a_look_up_that_nobody_waits_for_asks_no_more),
 		cmocka_unit_test(a_damaged_object_leaves_and_is_replaced),
 	};
 

@@ -209,6 +209,13 @@ static void probed(struct tn_tier_probe *probe, int status)
 	lookup_ends(l);
 }
 
+static bool is_wanted(const struct tn_tier_probe *probe)
+{
+	const struct tn_lookup *l = probe->owner;
+
+	return __atomic_load_n(&l->state, __ATOMIC_RELAXED) == PENDING;
+}
+
 static bool is_known(const struct tn_keyed *k, const struct tn_space *space, const struct tn_key *key)
 {
 	tn_block b = tn_registry_find_one(k->o.registry, space->index, key, false);
@@ -235,6 +242,7 @@ static void lookup_command(struct tn_cmd *cmd)
 		.space = {space->id, space->epoch},
 		.keys = l->keys + l->known,
 		.n = l->n - l->known,
+		.wanted = is_wanted,
 		.done = probed,
 		.owner = l,
 	};

@@ -106,7 +106,10 @@ struct tn_tier_probe {
 	const struct tn_key *keys;
 	uint32_t n;
 	uint32_t found; /* out: that many of the first keys are there */
-	uint64_t due_ns; /* the tier's */
+	uint32_t asked;	 /* the tier's, */
+	uint64_t due_ns; /* likewise */
+	/* Whether somebody still waits for it; the tier may end one that nobody waits for. NULL: somebody does. */
+	bool (*wanted)(const struct tn_tier_probe *probe);
 	void (*done)(struct tn_tier_probe *probe, int status);
 	void *owner;
 };

@@ -44,9 +44,9 @@ struct remote {
 	const struct tn_tier_env *env;
 	struct tn_object_client *client;
 	char prefix[PREFIX_BYTES];
-	struct tn_list probes, reads, writes; /* that wait for slots; the first probe may have some */
-	uint32_t asked, answered, found; /* keys of the first probe; found: all before it */
-	bool gap;			 /* one of them is not there: what follows does not count */
+	struct tn_list probes;	      /* all that have not ended; those that were asked for longest ago first */
+	struct tn_list reads, writes; /* that wait for slots */
+	struct tn_tier_probe nobody;  /* stands for one that has ended before its last answers */
 	struct slot slot[TN_OBJECT_SLOTS];
 	uint32_t busy, writing; /* slots; those of writes */
 	uint32_t failures;
@@ -234,13 +234,53 @@ static void end_move(struct remote *r, struct slot *s, int status)
 
 static int start_probe(struct tn_tier_base *t, struct tn_tier_probe *probe)
 {
+	probe->asked = 0;
+	probe->found = probe->n;
 	tn_list_push(&remote_of(t)->probes, &probe->link);
 	return 0;
 }
 
-static struct tn_tier_probe *first_probe(const struct remote *r)
+static bool has_keys(const struct tn_tier_probe *p)
 {
-	return tn_list_empty(&r->probes) ? NULL : tn_container_of(r->probes.next, struct tn_tier_probe, link);
+	return p->asked < p->n && p->found == p->n; /* no gap was found */
+}
+
+static void end_probe(struct remote *r, struct tn_tier_probe *p, int status)
+{
+	for (uint32_t i = 0; i < TN_OBJECT_SLOTS; i++)
+		if (r->slot[i].probe == p)
+			r->slot[i].probe = &r->nobody; /* what is still to come is behind a gap */
+	tn_list_del(&p->link);
+	p->done(p, status);
+}
+
+/* The answers for all keys before the first that is missing are in. */
+static bool is_answered(const struct remote *r, const struct tn_tier_probe *p)
+{
+	for (uint32_t i = 0; i < TN_OBJECT_SLOTS; i++)
+		if (r->slot[i].probe == p && r->slot[i].key < p->found)
+			return false;
+	return !has_keys(p);
+}
+
+/* The next look-up in turn that has a key to ask for; those that nobody waits for any more end here. */
+static struct tn_tier_probe *next_probe(struct remote *r)
+{
+	struct tn_list *pos, *tmp;
+
+	tn_list_for_each_safe(pos, tmp, &r->probes) {
+		struct tn_tier_probe *p = tn_container_of(pos, struct tn_tier_probe, link);
+
+		if (p->wanted && !p->wanted(p)) {
+			p->found = 0;
+			end_probe(r, p, -ECANCELED);
+		} else if (has_keys(p)) {
+			tn_list_del(&p->link);
+			tn_list_push(&r->probes, &p->link);
+			return p;
+		}
+	}
+	return NULL;
 }
 
 static int begin_probe(struct remote *r, struct slot *s, uint64_t now_ns)
@@ -254,22 +294,18 @@ static int begin_probe(struct remote *r, struct slot *s, uint64_t now_ns)
 static void answer(struct remote *r, struct slot *s, int status)
 {
 	struct tn_tier_probe *p = s->probe;
-	bool there = status == 0 && tn_object_check(s->buffer, &p->space, &p->keys[s->key]) == 0;
+	bool there;
 
+	s->probe = NULL;
+	if (p == &r->nobody)
+		return;
+	there = status == 0 && tn_object_check(s->buffer, &p->space, &p->keys[s->key]) == 0;
 	if (!there && (status == 0 || status == -EIO))
 		is_bad(r, &p->space, &p->keys[s->key]);
-	s->probe = NULL;
-	r->answered++;
-	if (!there && (!r->gap || s->key < r->found))
-		r->found = s->key;
-	r->gap |= !there;
-	if (r->answered < r->asked || (!r->gap && r->asked < p->n))
-		return;
-	p->found = r->gap ? r->found : p->n;
-	tn_list_del(&p->link);
-	r->asked = r->answered = r->found = 0;
-	r->gap = false;
-	p->done(p, 0);
+	if (!there && s->key < p->found)
+		p->found = s->key;
+	if (is_answered(r, p))
+		end_probe(r, p, 0);
 }
 
 /* ---- steps -------------------------------------------------------------------------------------------------------------- */
@@ -312,21 +348,19 @@ static struct tn_tier_move *next_move(struct remote *r)
 	return link ? tn_container_of(link, struct tn_tier_move, link) : NULL;
 }
 
-/* The next key of the first look-up, else the next block; false: there is none, or no slot. */
+/* The next key of the next look-up, else the next block; false: there is none, or no slot. */
 static bool fill_slot(struct remote *r, uint64_t now_ns)
 {
-	struct tn_tier_probe *p = first_probe(r);
 	struct slot *s = free_slot(r);
 	int rc;
 
 	if (!s)
 		return false;
-	if (p && !r->gap && r->asked < p->n) {
-		s->probe = p;
-		s->key = r->asked++;
-	} else {
+	s->probe = next_probe(r);
+	if (s->probe)
+		s->key = s->probe->asked++;
+	else
 		s->move = next_move(r);
-	}
 	if (!s->probe && !s->move)
 		return false;
 	r->busy++;
