@@ -233,6 +233,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._answer(500)
         elif fault == 'reset':
             self._reset()
+        elif self.headers['If-None-Match'] == '*' and path in self.server.objects:
+            self._answer(412)
         else:
             self.server.objects[self.path if query else path] = body
             self._answer(200, ETag=f'"{hash(body) & 0xffffffff:x}"')

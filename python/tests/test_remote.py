@@ -147,6 +147,19 @@ class FaultyTest(Node):
                 cache.close()
                 shutil.rmtree(os.path.join(self.dir, 'b'))
 
+    def test_a_damaged_object_is_replaced_by_who_saves_its_block_again(self):
+        keys, _ = self.saved('a')
+        path, objects = self.path(keys[2 * tenuto.KEY_BYTES:3 * tenuto.KEY_BYTES]), self.server.objects
+        good = dict(objects)
+        objects[path] = good[path][:-1] + bytes([good[path][-1] ^ 1])
+        cache = self.node('b')
+        space, kv, pool = self.raw(cache)
+        self.assertEqual(self.found(space, keys), BLOCKS)
+        self.assertEqual(space.load(keys, pool, range(BLOCKS), timeout=5).finish(), 2)
+        self.stored(space, kv, pool, BLOCKS)
+        self.uploaded(cache, BLOCKS)
+        self.assertEqual(objects, good)
+
     def test_a_process_that_attaches_finds_them_too(self):
         _, data = self.saved('a')
         self.node('b', serve=os.path.join(self.dir, 'socket'))
