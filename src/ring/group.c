@@ -575,6 +575,18 @@ static void requests_over(struct tn_lane *lane, struct tn_lane_group *g)
 		group_over(lane, g);
 }
 
+/*
+ * How long the drive took for a request of the direct way. One that took long may have waited for a device that stood: that is so if others had an answer
+ * from the drive meanwhile, and then nothing is known of the drive (0).
+ */
+static uint64_t drive_took(const struct tn_lane_device *drive, const struct tn_copier *direct, uint64_t issue_ns, uint64_t took)
+{
+	for (uint32_t i = 0; took >= TN_COPIER_STANDS_NS && i <= TN_COPIERS_MAX; i++)
+		if (i != tn_copier_number(direct) && drive->prompt_ns[i] > issue_ns)
+			return 0;
+	return took;
+}
+
 void tn_lane_piece_over(struct tn_lane_piece *p, int status, uint64_t issue_ns)
 {
 	struct tn_lane_group *g = p->group;
@@ -592,8 +604,11 @@ void tn_lane_piece_over(struct tn_lane_piece *p, int status, uint64_t issue_ns)
 		count_direct(lane, g, direct, -1);
 	else if (op == TN_IO_READ)
 		tn_window_ended(&lane->device[device].window, p->length, took, status == 0, now);
-	/* What took long the direct way may have waited for a device that stood: the drive is not to blame. */
-	if (lane->o.observe && status != -EFAULT && status != -EXDEV && !(direct && took >= TN_COPIER_STANDS_NS))
+	if (took < TN_COPIER_STANDS_NS && status == 0)
+		lane->device[device].prompt_ns[direct ? tn_copier_number(direct) : TN_COPIERS_MAX] = now;
+	else if (direct)
+		took = drive_took(&lane->device[device], direct, issue_ns, took);
+	if (lane->o.observe && status != -EFAULT && status != -EXDEV)
 		lane->o.observe(lane->o.observe_arg, device, op, p->length, took, status);
 	if (status && g->status == 0)
 		g->status = status;

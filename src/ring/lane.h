@@ -206,6 +206,7 @@ struct tn_lane_transfer {
 struct tn_lane_device {
 	uint32_t align; /* of offsets, lengths and memory */
 	struct tn_window window;
+	uint64_t prompt_ns[TN_COPIERS_MAX + 1]; /* by copier's number, and last of host memory: when a request ended that took less than TN_COPIER_STANDS_NS */
 	bool open; /* when the next run was chosen: takes one more request */
 };
 

@@ -10,6 +10,8 @@
 
 #include "cache_rig.h"
 #include "core/core.h"
+#include "store/store_internal.h"
+#include "tier/disk/disk.h"
 #include "device/soft_rig.h"
 #include "stub_rig.h"
 
@@ -21,6 +23,7 @@
 static struct stub_cufile *stub;
 static struct tn_soft_device *device, *second;
 static int stands; /* cuFile does, with pieces of the first device */
+static int slow_us; /* that each page of a transfer takes longer */
 
 struct world {
 	struct rig r;
@@ -44,6 +47,7 @@ static void *bytes_of(const void *address)
 
 	while (bytes && get(&stands))
 		usleep(200);
+	usleep((useconds_t)get(&slow_us));
 	return bytes || !second ? bytes : tn_soft_device_bytes(second, address);
 }
 
@@ -558,6 +562,14 @@ static void a_call_that_stands_still_keeps_its_pages_busy(void **state)
 	down(&w);
 }
 
+static enum tn_health health_of(struct world *w)
+{
+	struct tn_device_stats s = {.size = sizeof(s)};
+
+	assert_int_equal(tn_cache_device_stats(w->r.cache, 0, &s), 0);
+	return (enum tn_health)s.health;
+}
+
 /* The first device stands in cuFile with more loads and saves than there are requests and threads of the plugin's. */
 static void others_go_on_beside_a_device_that_stands(uint32_t executors, uint32_t io_depth)
 {
@@ -594,6 +606,7 @@ static void others_go_on_beside_a_device_that_stands(uint32_t executors, uint32_
 		assert_int_equal(direct_bytes_of_load(&w, &other, 1 + i * EACH), bytes_of_all(&w));
 	}
 	set(&stands, 0);
+	assert_int_equal(health_of(&w), TN_HEALTHY);
 	for (uint32_t i = 0; i < OPS; i++) {
 		assert_int_equal(rig_load_wait(w.r.s, load[i], RIG_LAYERS - 1), EACH);
 		rig_load_end(w.r.s, load[i]);
@@ -614,6 +627,36 @@ static void others_go_on_beside_a_device_that_stands_in_a_transfer(void **state)
 static void so_they_do_where_executors_have_threads(void **state)
 {
 	others_go_on_beside_a_device_that_stands(2, 8);
+}
+
+/* A few reads that take longer make the drive a slow one. */
+static int expects_fast_reads(struct tn_cache *cache, void *arg)
+{
+	struct tn_store *store = tn_disk_tier_store(cache->row.durable);
+
+	store->slow_read_ns = TN_COPIER_STANDS_NS / 2;
+	store->dev[0].hs.slow_score = 63;
+	return 0;
+}
+
+/* All of its bytes are counted, too. */
+static void a_drive_that_is_slow_is_known_for_it_from_the_straight_way_alone(void **state)
+{
+	struct tn_device_stats before = {.size = sizeof(before)}, after = {.size = sizeof(after)};
+	struct world w = {0};
+
+	up(&w, 0, 64);
+	assert_int_equal(rig_save(w.r.s, 1, BLOCKS, 0).stored, BLOCKS);
+	assert_int_equal(rig_flush(&w.r), 0);
+	assert_int_equal(tn_cache_device_stats(w.r.cache, 0, &before), 0);
+	assert_int_equal(tn_owner_call(rig_core(&w.r), expects_fast_reads, NULL), 0);
+	set(&slow_us, (int)(TN_COPIER_STANDS_NS / 2000));
+	assert_int_equal(rig_load(w.r.s, 1, BLOCKS), BLOCKS);
+	assert_int_equal(tn_cache_device_stats(w.r.cache, 0, &after), 0);
+	assert_true(after.bytes_read - before.bytes_read >= bytes_of_all(&w));
+	set(&slow_us, 0);
+	assert_int_equal(health_of(&w), TN_SLOW);
+	down(&w);
 }
 
 /* A second open of the file would lose the lock that the first one has. */
@@ -693,6 +736,7 @@ static int run_all(void)
 		cmocka_unit_test(a_call_that_stands_still_keeps_its_pages_busy),
 		cmocka_unit_test(others_go_on_beside_a_device_that_stands_in_a_transfer),
 		cmocka_unit_test(so_they_do_where_executors_have_threads),
+		cmocka_unit_test(a_drive_that_is_slow_is_known_for_it_from_the_straight_way_alone),
 		cmocka_unit_test(the_store_keeps_its_lock),
 		cmocka_unit_test(what_fails_by_chance_costs_no_block),
 	};
