@@ -177,7 +177,7 @@ TN_API void tn_heap_destroy(struct tn_heap *heap);
  *
  * Any thread. Scans all headers, and builds the index from them. Objects and open plans stay as they are.
  *
- * Return: 0 (also if this rank is the master); -EBUSY (there is a master), -EACCES (this rank's token does not give it all rights), -ENOMEM, or another errno if it is not known whether a rank's process lives,
+ * Return: 0 (also if this rank is the master); -EBUSY (there is a master), -ETIMEDOUT (a process that is no master had its lock all the time), -EACCES (this rank's token does not give it all rights), -ENOMEM, or another errno if it is not known whether a rank's process lives,
  * such as -EMFILE. After an error nothing has changed: it may be tried again.
  */
 TN_API int tn_heap_take_over(struct tn_heap *heap);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What goes wrong around a heap: no descriptors left, forked children, a master that answers nonsense, files of dead masters. */
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
@@ -222,12 +223,64 @@ static void the_files_of_a_killed_master_go_when_the_next_heap_is_made(void **st
 	close(pipes[1]);
 }
 
+/* The lock of the heap that is made next, as a process has it that removes old files. */
+struct held {
+	int directory, lock;
+	char name[TN_HEAP_NAME_MAX + 8];
+};
+
+static void hold_lock(struct held *h)
+{
+	heap_new_name();
+	snprintf(h->name, sizeof(h->name), "%.*s.lock", TN_HEAP_NAME_MAX, heap_name);
+	assert_int_equal(tn_heap_directory_open(&h->directory), 0);
+	h->lock = openat(h->directory, h->name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	assert_int_equal(flock(h->lock, LOCK_EX | LOCK_NB), 0);
+}
+
+static void drop_held(struct held *h)
+{
+	close(h->lock);
+	close(h->directory);
+}
+
+static void *remove_lock_late(void *arg)
+{
+	struct held *h = arg;
+
+	nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+	assert_int_equal(unlinkat(h->directory, h->name, 0), 0);
+	return NULL;
+}
+
+static void who_removes_old_files_slowly_is_not_taken_for_a_master(void **state)
+{
+	struct tn_heap_opts o = heap_opts(4);
+	struct tn_heap *heap;
+	pthread_t thread;
+	struct held h;
+
+	hold_lock(&h);
+	o.timeout_ns = 5 * TN_TEST_SECOND;
+	assert_int_equal(pthread_create(&thread, NULL, remove_lock_late, &h), 0);
+	tn_heap_destroy(heap_open(1, 0, &o)); /* the lock of a file that is no more is held still */
+	pthread_join(thread, NULL);
+	drop_held(&h);
+	hold_lock(&h);
+	o.timeout_ns = TN_TEST_SECOND / 20;
+	assert_int_equal(tn_heap_create(heap_name, 1, 0, &o, &heap), -ETIMEDOUT);
+	assert_non_null(strstr(tn_error_last()->text, h.name));
+	drop_held(&h);
+	tn_heap_destroy(heap_open(1, 0, &o)); /* the file is there still */
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_master_without_descriptors_serves_whom_it_knows_and_does_not_spin),
 		cmocka_unit_test(a_dead_master_is_gone_at_once_though_a_child_of_it_lives),
 		cmocka_unit_test(a_plan_that_is_not_what_was_wanted_is_refused),
+		cmocka_unit_test(who_removes_old_files_slowly_is_not_taken_for_a_master),
 		cmocka_unit_test(the_files_of_a_killed_master_go_when_the_next_heap_is_made),
 	};
 

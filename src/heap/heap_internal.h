@@ -75,14 +75,15 @@ struct tn_heap_seat {
 	bool locked;
 };
 
-/* Sets all of *seat, also if it fails: tn_heap_seat_leave must follow. 0, -EBUSY (there is a master), and the errors of files and sockets. */
-int tn_heap_seat_take(struct tn_heap_seat *seat, const char *heap);
+/* Sets all of *seat, also if it fails: tn_heap_seat_leave must follow. 0, -EBUSY (there is a master), -ETIMEDOUT (somebody has the
+ * lock and does not listen), and the errors of files and sockets. */
+int tn_heap_seat_take(struct tn_heap_seat *seat, const char *heap, uint64_t timeout_ns);
 /* The name is free afterwards. */
 void tn_heap_seat_leave(struct tn_heap_seat *seat, const char *heap);
 
 /* ---- serving (server.c) ----------------------------------------------------------------------------------------- */
 
-/* Becomes the master of memory that this process has mapped. 0, -EBUSY (there is one), -ENOMEM. */
+/* Becomes the master of memory that this process has mapped. 0, -EBUSY (there is one), -ETIMEDOUT, -ENOMEM. */
 int tn_heap_serve(struct tn_heap *heap, struct tn_heap_server **out);
 /* The socket's name is free afterwards. */
 void tn_heap_serve_end(struct tn_heap_server *s);

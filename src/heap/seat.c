@@ -14,11 +14,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/descriptor.h"
 #include "base/error.h"
 #include "heap/heap_internal.h"
-
-#define PATIENCE_MS 20u /* a process that removes old files has each lock for some microseconds */
 
 static void file_name(const char *heap, const char *ending, char out[TN_HEAP_NAME_MAX + 8])
 {
@@ -95,21 +94,49 @@ static void remove_left(int directory)
 
 /* ---- taking and leaving ----------------------------------------------------------------------------------------- */
 
-/* -EBUSY: there is a master. */
-static int wait_for_lock(const struct tn_heap_seat *seat, const char *heap)
+/* Whether a master listens: 1, 0, or -errno. The queue of one that is stopped may be full. */
+static int has_listener(const struct tn_heap_seat *seat, const char *heap)
 {
-	for (uint32_t i = 0; flock(seat->lock, LOCK_EX | LOCK_NB); i++) {
-		if (errno != EWOULDBLOCK)
-			return tn_fail(-errno, "the lock of heap %s: %s", heap, strerror(errno));
-		if (i == PATIENCE_MS)
-			return tn_fail(-EBUSY, "heap %s has a master already", heap);
-		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-	}
-	return 0;
+	struct sockaddr_un address;
+	socklen_t len = tn_heap_address(seat->directory, heap, &address);
+	int fd, rc;
+
+	tn_fork_lock();
+	fd = tn_above_streams(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+	rc = fd < 0 ? -errno : connect(fd, (struct sockaddr *)&address, len) == 0 || errno == EAGAIN;
+	if (fd >= 0)
+		close(fd);
+	tn_fork_unlock();
+	return rc;
 }
 
-/* The name is this process's while it has the lock. 0, -EBUSY, -EAGAIN: the file was removed meanwhile by the last one who had it. */
-static int try_lock(struct tn_heap_seat *seat, const char *heap)
+/*
+ * Who has the lock may be no master: a process that removes old files, or a master that begins or ends. So it counts as one only if it listens, and else is waited
+ * for. 0, -EBUSY (there is a master), -ETIMEDOUT, -EAGAIN: the file was removed meanwhile by who had the lock, and is nobody's any more.
+ */
+static int wait_for_lock(const struct tn_heap_seat *seat, const char *heap, const char *name, uint64_t deadline_ns)
+{
+	while (flock(seat->lock, LOCK_EX | LOCK_NB)) {
+		int rc = errno == EWOULDBLOCK ? 0 : -errno;
+
+		if (rc)
+			return tn_fail(rc, "the lock of heap %s: %s", heap, strerror(-rc));
+		if (!is_named(seat->directory, name, seat->lock))
+			return -EAGAIN;
+		rc = has_listener(seat, heap);
+		if (rc < 0)
+			return tn_fail(rc, "the socket of heap %s: %s", heap, strerror(-rc));
+		if (rc)
+			return tn_fail(-EBUSY, "heap %s has a master already", heap);
+		if (tn_now_ns(&tn_clock_system) >= deadline_ns)
+			return tn_fail(-ETIMEDOUT, "%s is locked by a process that does not listen as a master: is it stopped?", name);
+		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+	}
+	return is_named(seat->directory, name, seat->lock) ? 0 : -EAGAIN;
+}
+
+/* The name is this process's while it has the lock. 0, and the errors of wait_for_lock. */
+static int try_lock(struct tn_heap_seat *seat, const char *heap, uint64_t deadline_ns)
 {
 	char name[TN_HEAP_NAME_MAX + 8];
 	int rc;
@@ -118,9 +145,7 @@ static int try_lock(struct tn_heap_seat *seat, const char *heap)
 	seat->lock = open_lock(seat->directory, name, O_CREAT, &seat->forked_lock);
 	if (seat->lock < 0)
 		return tn_fail(-errno, "the lock of heap %s: %s", heap, strerror(errno));
-	rc = wait_for_lock(seat, heap);
-	if (rc == 0 && !is_named(seat->directory, name, seat->lock))
-		return -EAGAIN;
+	rc = wait_for_lock(seat, heap, name, deadline_ns);
 	seat->locked = rc == 0;
 	return rc;
 }
@@ -144,15 +169,16 @@ static int bind_socket(struct tn_heap_seat *seat, const char *heap)
 	return 0;
 }
 
-int tn_heap_seat_take(struct tn_heap_seat *seat, const char *heap)
+int tn_heap_seat_take(struct tn_heap_seat *seat, const char *heap, uint64_t timeout_ns)
 {
+	uint64_t deadline_ns = tn_now_ns(&tn_clock_system) + timeout_ns;
 	int rc;
 
 	*seat = (struct tn_heap_seat){.directory = -1, .lock = -1, .sock = -1};
 	rc = tn_heap_directory_open(&seat->directory);
 	if (rc)
 		return rc;
-	while ((rc = try_lock(seat, heap)) == -EAGAIN)
+	while ((rc = try_lock(seat, heap, deadline_ns)) == -EAGAIN)
 		close_lock(seat->lock, &seat->forked_lock);
 	if (rc)
 		return rc;

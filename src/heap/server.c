@@ -488,7 +488,7 @@ static int find_processes(struct tn_heap_server *s)
 
 static int start(struct tn_heap_server *s)
 {
-	int rc = tn_heap_seat_take(&s->seat, s->heap->name);
+	int rc = tn_heap_seat_take(&s->seat, s->heap->name, s->heap->timeout_ns);
 
 	if (rc == 0)
 		rc = find_processes(s);
