@@ -161,7 +161,8 @@ struct tn_heap_stats {
  * joins, if another rank has taken over; else it makes another heap of the name, and the ranks of the first one get -ESTALE from it.
  *
  * Return: 0 and *out; -EINVAL (with the value), -EEXIST (another process has the rank), -EACCES (another user may write into the directory of the heap's
- * socket, or the heap needs a token that this rank does not have), -ESRCH (the process is not seen by the master), -ETIMEDOUT (no master), -ENOMEM, and the errors of mkdir, open, socket and /proc.
+ * socket, or the heap needs a token that this rank does not have), -ESRCH (the process is not seen by the master), -ETIMEDOUT (no master),
+ * -ETOOMANYREFS (the master's RLIMIT_NOFILE is too low for the descriptors that are on their way to its ranks), -ENOMEM, and the errors of mkdir, open, socket and /proc.
  */
 TN_API int tn_heap_create(const char *name, uint32_t ranks, uint32_t rank, const struct tn_heap_opts *opts, struct tn_heap **out);
 

@@ -161,23 +161,47 @@ static int enter(struct tn_heap *heap, const struct tn_heap_rights *rights, cons
 	return rc;
 }
 
-int tn_heap_join(struct tn_heap *heap)
+/* Between two attempts to join. False: it is too late for another one. */
+static bool wait_to_retry(uint64_t deadline_ns)
+{
+	if (tn_now_ns(&tn_clock_system) >= deadline_ns)
+		return false;
+	nanosleep(&(struct timespec){.tv_nsec = (long)RETRY_NS}, NULL);
+	return true;
+}
+
+/* Asks the master to let this rank in. Waits for a master, which need not be there yet, and until it can pass descriptors on. */
+static int ask_to_join(struct tn_heap *heap, struct tn_heap_told *told, int fds[TN_HEAP_FDS_MAX], uint32_t *nfds)
 {
 	uint64_t deadline = tn_now_ns(&tn_clock_system) + heap->timeout_ns;
 	struct tn_heap_ask ask = {.op = TN_HEAP_JOIN, .token = heap->token};
-	int fds[TN_HEAP_FDS_MAX], rc;
-	uint32_t nfds = TN_HEAP_FDS_MAX;
-	struct tn_heap_told told;
+	int rc;
 
-	while ((rc = connect_once(heap)) == -ESHUTDOWN && tn_now_ns(&tn_clock_system) < deadline)
-		nanosleep(&(struct timespec){.tv_nsec = (long)RETRY_NS}, NULL);
-	if (rc)
-		return rc == -ESHUTDOWN ? tn_fail(-ETIMEDOUT, "heap %s: no master has come for %llu ms; start the rank that is to be it", heap->name,
-						  (unsigned long long)(heap->timeout_ns / MS))
-					: rc;
-	rc = exchange(heap, &ask, &told, fds, &nfds);
-	if (rc == 0)
-		rc = answer_of(&told);
+	do {
+		tn_heap_hang_up(heap);
+		*nfds = 0;
+		do
+			rc = connect_once(heap);
+		while (rc == -ESHUTDOWN && wait_to_retry(deadline));
+		if (rc)
+			return rc == -ESHUTDOWN ? tn_fail(-ETIMEDOUT, "heap %s: no master has come for %llu ms; start the rank that is to be it", heap->name,
+							  (unsigned long long)(heap->timeout_ns / MS))
+						: rc;
+		*nfds = TN_HEAP_FDS_MAX;
+		rc = exchange(heap, &ask, told, fds, nfds);
+		if (rc == 0)
+			rc = answer_of(told);
+	} while (rc == -ETOOMANYREFS && wait_to_retry(deadline));
+	return rc;
+}
+
+int tn_heap_join(struct tn_heap *heap)
+{
+	struct tn_heap_told told;
+	int fds[TN_HEAP_FDS_MAX];
+	uint32_t nfds;
+	int rc = ask_to_join(heap, &told, fds, &nfds);
+
 	if (rc == 0 && ((told.rights.read | told.rights.write) & ~tn_heap_all_rights(heap->ranks).read))
 		rc = tn_fail(-EINVAL, "the heap's master tells of rights to ranks that are not there");
 	if (rc == 0 && nfds != tn_heap_fds_of(heap->ranks, &told.rights))

@@ -3,10 +3,25 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 
 #include "heap/heap_internal.h"
 #include "heap/heap_rig.h"
+
+static _Atomic uint32_t refusals; /* how often the kernel will not pass descriptors on */
+
+ssize_t __real_sendmsg(int sock, const struct msghdr *m, int flags);
+ssize_t __wrap_sendmsg(int sock, const struct msghdr *m, int flags);
+
+ssize_t __wrap_sendmsg(int sock, const struct msghdr *m, int flags)
+{
+	if (m->msg_controllen == 0 || refusals == 0)
+		return __real_sendmsg(sock, m, flags);
+	refusals--;
+	errno = ETOOMANYREFS;
+	return -1;
+}
 
 static uint64_t cpu_ns(void)
 {
@@ -51,6 +66,27 @@ static void a_master_without_descriptors_serves_whom_it_knows_and_does_not_spin(
 	assert_int_equal(tn_heap_put(other, &key, 8, &word, 8, 0, 0), 0);
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &usual), 0);
 	assert_int_equal(heap_join_process(late), 0);
+	tn_heap_destroy(other);
+	tn_heap_destroy(heap);
+}
+
+static void a_rank_asks_again_while_too_many_descriptors_are_on_their_way(void **state)
+{
+	struct tn_heap_opts o = heap_opts(8);
+	struct tn_heap *heap, *other;
+	uint64_t key = 1, word = 2;
+
+	heap_new_name();
+	o.timeout_ns = TN_TEST_SECOND / 20;
+	heap = heap_open(2, 0, &o);
+	refusals = UINT32_MAX;
+	assert_int_equal(tn_heap_create(heap_name, 2, 1, &o, &other), -ETOOMANYREFS);
+	assert_non_null(strstr(tn_error_last()->text, "RLIMIT_NOFILE"));
+	refusals = 3;
+	o.timeout_ns = 20 * TN_TEST_SECOND;
+	other = heap_open(2, 1, &o);
+	assert_int_equal(refusals, 0);
+	assert_int_equal(tn_heap_put(other, &key, 8, &word, 8, 0, 0), 0);
 	tn_heap_destroy(other);
 	tn_heap_destroy(heap);
 }
@@ -278,6 +314,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_master_without_descriptors_serves_whom_it_knows_and_does_not_spin),
+		cmocka_unit_test(a_rank_asks_again_while_too_many_descriptors_are_on_their_way),
 		cmocka_unit_test(a_dead_master_is_gone_at_once_though_a_child_of_it_lives),
 		cmocka_unit_test(a_plan_that_is_not_what_was_wanted_is_refused),
 		cmocka_unit_test(who_removes_old_files_slowly_is_not_taken_for_a_master),

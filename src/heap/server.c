@@ -242,7 +242,8 @@ static int gather(const struct tn_heap_memory *m, const struct tn_heap_rights *r
 	return 0;
 }
 
-static void send_told(int sock, const struct tn_heap_told *told, const int *fds, uint32_t nfds)
+/* 0 or -errno: who does not read gets nothing. */
+static int send_told(int sock, const struct tn_heap_told *told, const int *fds, uint32_t nfds)
 {
 	union {
 		struct cmsghdr head;
@@ -258,25 +259,27 @@ static void send_told(int sock, const struct tn_heap_told *told, const int *fds,
 		control.head = (struct cmsghdr){CMSG_LEN(nfds * sizeof(int)), SOL_SOCKET, SCM_RIGHTS};
 		memcpy(CMSG_DATA(&control.head), fds, nfds * sizeof(int));
 	}
-	sendmsg(sock, &m, MSG_DONTWAIT | MSG_NOSIGNAL); /* who does not read gets nothing */
+	return sendmsg(sock, &m, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
 }
 
-/* To a process that has been let in. One that cannot be told what it may map hangs up, and has not joined. */
-static void send_memory(struct tn_heap_server *s, int sock, struct tn_heap_told *told)
+/* To a process that has been let in. One that is told of an error in place of what it may map hangs up, and has not joined. 0 or -errno: it was told nothing. */
+static int send_memory(struct tn_heap_server *s, int sock, struct tn_heap_told *told)
 {
 	const struct tn_heap_memory *m = &s->heap->memory;
 	int fds[TN_HEAP_FDS_MAX], rc;
 	uint64_t opened;
 
 	rc = gather(m, &told->rights, fds, &opened);
-	if (rc) {
-		tn_fail(rc, "the memory of heap %s: %s", s->heap->name, strerror(-rc));
-		set_status(told, rc);
-	}
-	send_told(sock, told, fds, rc ? 0 : tn_heap_fds_of(m->ranks, &told->rights));
+	if (rc == 0)
+		rc = send_told(sock, told, fds, tn_heap_fds_of(m->ranks, &told->rights));
 	for (uint32_t i = 0; i < m->ranks; i++)
 		if (opened >> i & 1)
 			close(fds[2 + m->ranks + i]);
+	if (rc == 0)
+		return 0;
+	set_status(told, tn_fail(rc, "the memory of heap %s cannot be passed on: %s%s", s->heap->name, strerror(-rc),
+				 rc == -ETOOMANYREFS ? "; more descriptors of this user are on their way than the master's RLIMIT_NOFILE: raise it" : ""));
+	return send_told(sock, told, NULL, 0);
 }
 
 /* A caller speaks for the rank that it has joined as, and about this heap. */
@@ -288,6 +291,18 @@ static int check_caller(const struct tn_heap_server *s, const struct caller *c, 
 	    s->heap->memory.dir->member[ask->rank].start != ask->start)
 		return tn_fail(-EACCES, "process %d does not have rank %u of heap %s", (int)c->pid, ask->rank, s->heap->name);
 	return 0;
+}
+
+/* A process that leaves before it has mapped the memory has not joined. */
+static void hang_up(struct tn_heap_server *s, struct caller *c)
+{
+	pthread_mutex_lock(&s->master->lock);
+	if (c->joining && tn_heap_life_move(&s->heap->memory, c->joining - 1, c->pid, TN_HEAP_JOINING, TN_HEAP_LEFT))
+		check_rank(s, c->joining - 1);
+	pthread_mutex_unlock(&s->master->lock);
+	tn_fork_unwatch(&c->forked);
+	close(c->sock);
+	*c = (struct caller){0};
 }
 
 static void answer_caller(struct tn_heap_server *s, struct caller *c, struct tn_heap_ask *ask)
@@ -302,22 +317,8 @@ static void answer_caller(struct tn_heap_server *s, struct caller *c, struct tn_
 		rc = carry_out(s, ask, &told);
 	set_status(&told, rc);
 	pthread_mutex_unlock(&s->master->lock);
-	if (joins && rc == 0)
-		send_memory(s, c->sock, &told);
-	else
-		send_told(c->sock, &told, NULL, 0);
-}
-
-/* A process that leaves before it has mapped the memory has not joined. */
-static void hang_up(struct tn_heap_server *s, struct caller *c)
-{
-	pthread_mutex_lock(&s->master->lock);
-	if (c->joining && tn_heap_life_move(&s->heap->memory, c->joining - 1, c->pid, TN_HEAP_JOINING, TN_HEAP_LEFT))
-		check_rank(s, c->joining - 1);
-	pthread_mutex_unlock(&s->master->lock);
-	tn_fork_unwatch(&c->forked);
-	close(c->sock);
-	*c = (struct caller){0};
+	if (joins && rc == 0 ? send_memory(s, c->sock, &told) : send_told(c->sock, &told, NULL, 0))
+		hang_up(s, c);
 }
 
 static void take_request(struct tn_heap_server *s, struct caller *c)
