@@ -56,6 +56,23 @@ with NanoKVCache(1 << 20, page_bytes=4096) as cache:
         assert kernels.put(cache, f'1 {i}', torch.full((512,), 1000 + i), preferred_segment=0), i
 '''
 
+# Rank 1, which may write into its own heap alone.
+LIMITED = '''
+import torch
+import tenuto
+from tenuto.heap import NanoKVCache, kernels
+with NanoKVCache(1 << 20, token={token}) as cache:
+    assert cache._heap.rights() == (3, 2)
+    try:
+        kernels.put(cache, 'not allowed', torch.arange(10), preferred_segment=0)
+        raise AssertionError('it was let write')
+    except tenuto.Denied:
+        pass
+    cache.put('own', bytes(4096), preferred_segment=1)
+    cache.remove('own')
+    assert kernels.put(cache, 'allowed', torch.arange(10), preferred_segment=1)
+'''
+
 # Compiled without a GPU; prints the PTX of all kernels.
 COMPILED = '''
 import triton
@@ -88,10 +105,10 @@ class Kernels(unittest.TestCase):
         self.addCleanup(child.kill)
         return child
 
-    def cache(self, size=2):
+    def cache(self, size=2, **options):
         heap.NanoKVCache._made = 0
         with mock.patch.dict(os.environ, self.env(0, size)):
-            cache = heap.NanoKVCache(1 << 20, page_bytes=4096)
+            cache = heap.NanoKVCache(1 << 20, page_bytes=4096, **options)
         self.addCleanup(cache.close)
         return cache
 
@@ -124,6 +141,14 @@ class Kernels(unittest.TestCase):
         self.assertEqual(cache.stats()['ready_count'], 4)  # the second object of a key went
         self.assertTrue(torch.equal(cache.get('put').view(torch.int64), torch.arange(1000)))
         self.assertEqual(cache.stats()['ann_ring_depth'], 0)
+
+    def test_a_kernel_does_not_put_where_the_token_does_not_let_it_write(self):
+        cache = self.cache(need_tokens=True)
+        cache.put('some', bytes(4096), preferred_segment=0)
+        cache.remove('some')  # a free extent
+        child = self.python(LIMITED.format(token=cache.make_token(1, read=[0, 1], write=[1])), 1)
+        self.assertEqual(child.wait(200), 0)
+        self.wait_for(lambda: cache.get('allowed'))
 
     def test_kernels_of_two_processes_never_claim_the_same_extent(self):
         cache = self.cache()
