@@ -223,6 +223,34 @@ class Messages(unittest.TestCase):
         wait_until(lambda: self.used() == 0)
         self.assertEqual(self.owner._plans, {})
 
+    def test_a_plan_ends_when_its_producer_is_lost_though_messages_go_on(self):
+        lost = self.peer('lost')
+        self.assertEqual(self.open(lost, 1)[0], 0)
+        lost.close()
+        with mock.patch.object(self.owners_agent, 'notifications', return_value=[('busy', remote._HEAD.pack(b'G', 2))]):
+            wait_until(lambda: self.owner.serve(0) and not self.owner._plans)
+        wait_until(lambda: self.used() == 0)
+
+    def test_a_plan_ends_when_its_producer_starts_anew_under_the_same_name(self):
+        first = self.peer('again')
+        self.assertEqual(self.open(first, 1)[0], 0)
+        first.close()
+        second = self.peer('again')
+        self.owner.serve(.01)
+        self.assertEqual(self.owner._plans, {})
+        self.assertEqual(self.open(second, 1)[0], 0)
+        self.owner.serve(.01)
+        self.assertEqual(len(self.owner._plans), 1)
+
+    def test_a_plan_that_its_producer_cannot_be_told_ends(self):
+        producer = self.peer('full')
+        with mock.patch.object(self.owners_agent, 'notify', side_effect=tenuto.Again(errno.EAGAIN, 'too much waits to be sent')):
+            producer.notify('owner', remote._HEAD.pack(b'O', 1) + remote._WANT.pack(4096, -1, 0) + b'k')
+            while not self.owner.serve(10):
+                pass
+        self.assertEqual(self.owner._plans, {})
+        wait_until(lambda: self.used() == 0)
+
 
 if __name__ == '__main__':
     case.main(__name__)

@@ -40,21 +40,33 @@ class Owner:
 
     def __init__(self, cache: NanoKVCache, agent: xfer.Agent) -> None:
         self._cache, self._agent = cache, agent
-        self._plans: dict[tuple[str, int], WritePlan] = {}  # not by their keys: a plan that took too long and the next one have the same key
+        # By producer and number, with the producer's generation; not by keys, because a plan that took too long and the next one have the same key.
+        self._plans: dict[tuple[str, int], tuple[int, WritePlan]] = {}
         self._sections = [(*cache.payload_of(rank), 0, '') for rank in range(cache.world_size)]
         agent.register(self._sections, xfer.DRAM)
 
     def serve(self, timeout: float | None = None) -> int:
         """Answers what has arrived; waits for it, up to timeout seconds (None: without end). Returns how many requests there were."""
         seen = self._agent.event()
-        notes = self._agent.notifications()
-        if not notes:
-            self._end_lost()
+        answered = self._serve_waiting()
+        if answered == 0:
             self._agent.event_wait(seen, timeout)
-            notes = self._agent.notifications()
+            answered = self._serve_waiting()
+        return answered
+
+    def _serve_waiting(self) -> int:
+        lost = [name for name, (generation, _) in self._plans.items() if self._generation(name[0]) != generation]
+        notes = self._agent.notifications()  # after the look at who is lost: all that these have said is among them
         for peer, note in notes:
             self._take(peer, note)
+        for name in lost:
+            self._give_up(name)
         return len(notes)
+
+    def _generation(self, peer: str) -> int | None:
+        """Of the process that has the name now. None: it is lost."""
+        found = self._agent.peer(peer)
+        return None if found is None or found.state == 'lost' else found.generation
 
     def _take(self, peer: str, note: bytes) -> None:
         address = code = number = 0
@@ -66,8 +78,7 @@ class Owner:
             elif kind == _WRITTEN:
                 self._cache._heap.commit(self._plan_of(peer, number))
             elif kind == _GIVE_UP:
-                if plan := self._plans.pop((peer, number), None):
-                    self._cache._give_up(plan)
+                self._give_up((peer, number))
                 return
             else:
                 code, text = errno.EINVAL, f'a notification that begins with {kind!r} is none of a producer'
@@ -78,33 +89,34 @@ class Owner:
         try:
             self._agent.notify(peer, _ANSWER.pack(number, code, address) + text.encode())
         except _core.Error:
-            pass  # it is gone, and with it its plans, at the next call
+            if address:
+                self._give_up((peer, number))  # nobody was told of the plan
 
     def _open(self, peer: str, number: int, want: bytes) -> int:
         nbytes, owner, flags = _WANT.unpack_from(want)
         if (peer, number) in self._plans:
             raise _core.InvalidValue(errno.EINVAL, f'{peer} has plan {number} already: end it first, or take another number')
+        generation = self._generation(peer)
+        if generation is None:
+            raise _core.Error(errno.ENOTCONN, f'{peer} is lost')
         plan = self._cache._open(want[_WANT.size:], nbytes, None if owner < 0 else owner, flags)
-        self._plans[peer, number] = plan
+        self._plans[peer, number] = generation, plan
         return self._cache.device_ptr(plan.dst_rank, plan.payload_base)
 
     def _plan_of(self, peer: str, number: int) -> WritePlan:
-        plan = self._plans.pop((peer, number), None)
-        if plan is None:
+        if (peer, number) not in self._plans:
             raise _core.InvalidValue(errno.EINVAL, f'{peer} has no plan {number}')
-        return plan
+        return self._plans.pop((peer, number))[1]
 
-    def _end_lost(self) -> None:
-        for peer, number in list(self._plans):
-            found = self._agent.peer(peer)
-            if found is None or found.state == 'lost':
-                self._cache._give_up(self._plans.pop((peer, number)))
+    def _give_up(self, name: tuple[str, int]) -> None:
+        if name in self._plans:
+            self._cache._give_up(self._plans.pop(name)[1])
 
     def close(self) -> None:
         """Ends all plans. No producer may be writing any more: the agent refuses with Busy else."""
         self._agent.deregister(self._sections, xfer.DRAM)
-        while self._plans:
-            self._cache._give_up(self._plans.popitem()[1])
+        for name in list(self._plans):
+            self._give_up(name)
 
 
 class Producer:
