@@ -13,7 +13,7 @@ from unittest import mock
 import case
 
 import tenuto
-from tenuto import heap, xfer
+from tenuto import _core, heap, xfer
 from tenuto.heap import remote
 
 setUpModule = case.own_heap_directory
@@ -250,6 +250,15 @@ class Messages(unittest.TestCase):
                 pass
         self.assertEqual(self.owner._plans, {})
         wait_until(lambda: self.used() == 0)
+
+    def test_an_array_with_gaps_or_in_another_order_is_refused(self):
+        agent = self.peer('strided')
+        producer, line = remote.Producer(agent, 'owner'), memoryview(bytearray(range(16)))
+        columns_first = _core.View(pointer=xfer.sections_of(line)[0][0], shape=(4, 4), strides=(1, 4), owner=line)
+        for wrong in (line[::2], line[::-1], columns_first, [line, line], [], memoryview(b'')):
+            with mock.patch.object(agent, 'notify') as notify, self.assertRaises((TypeError, ValueError), msg=repr(wrong)):
+                producer.put('k', wrong, timeout=.05)
+            notify.assert_not_called()
 
 
 if __name__ == '__main__':

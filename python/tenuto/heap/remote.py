@@ -35,6 +35,21 @@ _END_S = 1.0  # how long a put that has failed waits for the end of its transfer
 _Steps = list[Callable[[], None]]
 
 
+def _flat(tensor: Any) -> tuple[int, int]:
+    """Address and bytes of an array in host memory whose elements follow each other."""
+    view = _core.View(tensor, False)
+    if view.device is not None:
+        raise ValueError(f'the array lies in the memory of device {view.device}: the heap takes host memory, copy it there first')
+    step = view.itemsize
+    for n, stride in zip(reversed(view.shape), reversed(view.strides)):
+        if n > 1 and stride != step:
+            raise ValueError("the array's elements do not follow each other: make it contiguous")
+        step *= n
+    if step == 0:
+        raise ValueError(f'an array of shape {view.shape} has no bytes: an object has at least one')
+    return view.pointer, step
+
+
 class Owner:
     """Serves producers. One thread at a time. All notifications of the agent are its own."""
 
@@ -137,7 +152,7 @@ class Producer:
             self._unfinished.remove(steps)
             self._finish(steps)
         number, deadline = next(self._numbers), time.monotonic() + timeout
-        address, nbytes = xfer.sections_of(tensor)[0][:2]
+        address, nbytes = _flat(tensor)
         owner = -1 if preferred_segment is None else preferred_segment
         steps: _Steps = [functools.partial(self._give_up, number)]
         try:
