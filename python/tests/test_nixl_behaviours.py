@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What NIXL's tests check and what its users miss, on the module nixl: each behaviour once."""
+import collections
 import contextlib
 import mmap
 import os
@@ -403,6 +404,38 @@ class BehavioursTest(Case):
                 handle, _, _ = self.loop(agent)
                 self.assertIn(bad, self.raises('INVALID_PARAM', agent.transfer, handle))
                 handle.release()
+
+    def test_threads_that_take_notifications_at_once_get_each_once_and_in_order(self):
+        agent, taken, errors, ended = self.agent(), [[] for _ in range(4)], [], threading.Event()
+
+        class Slow(collections.deque):
+            def popleft(self):
+                time.sleep(.001)  # another thread may come between the look and this
+                return super().popleft()
+
+        def take(into):
+            try:
+                while not ended.is_set():
+                    into += (int(note) for notes in agent.get_new_notifs().values() for note in notes)
+            except Exception as error:
+                errors.append(error)
+
+        agent.agent._waiting = Slow()
+        threads = [threading.Thread(target=take, args=(into,)) for into in taken]
+        for thread in threads:
+            thread.start()
+        for number in range(100):
+            agent.send_notif('one', b'%d' % number)
+        end = time.monotonic() + 20
+        while sum(map(len, taken)) < 100 and not errors and time.monotonic() < end:
+            time.sleep(.01)
+        ended.set()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(errors, [])
+        self.assertEqual(sorted(number for into in taken for number in into), list(range(100)))
+        for into in taken:
+            self.assertEqual(into, sorted(into))
 
     def test_without_the_variable_the_deadline_is_two_minutes(self):
         with environment(TENUTO_XFER_TIMEOUT_S=None):

@@ -114,6 +114,20 @@ class ListenerTest(Agents):
         agent.send_notif('one', push)
         self.assertEqual(agent.get_new_notifs(), {'one': [push]})
 
+    def test_half_a_push_of_a_sender_that_is_gone_is_dropped(self):
+        self.environment(TENUTO_XFER_SECRET=SECRET)
+        port, = free_ports(1)
+        target, gone, initiator = self.agent('target', port), self.agent('gone'), self.agent('initiator')
+        for agent in (gone, initiator):
+            agent.add_remote_agent(target.get_agent_metadata())
+        gone.send_notif('target', _metadata.PUSH + b'M' + bytes(1000))
+        parts = target.agent._pushes._parts
+        self.until(lambda: target.get_new_notifs() == {} and 'gone' in parts)
+        with mock.patch.object(_metadata, 'PUSH_S', 0.0):
+            initiator.send_local_metadata(HOST, port)
+            self.until(lambda: target.check_remote_metadata('initiator'))
+        self.assertEqual(parts, {})
+
     def test_a_push_that_is_broken_loads_nothing(self):
         self.environment(TENUTO_XFER_SECRET=SECRET)
         port, = free_ports(1)

@@ -221,6 +221,7 @@ class nixlAgent:
         self._backends: list[tuple[str, list[str], dict[str, str]]] = []  # name, Tenuto's backends, the preferred one first, parameters
         self._pushes = Pushes(self._agent) if config.useListenThread and secret else None
         self._waiting: collections.deque[tuple[str, bytes]] = collections.deque()
+        self._taking = threading.Lock()  # of all that takes notifications: parts of a push have an order
         self._directory = open_directory(self._agent)
         self._labels: set[str] = set()
 
@@ -414,20 +415,22 @@ class nixlAgent:
     # ---- notifications
 
     def _drain(self) -> None:
-        """Takes what has arrived: pushes are done, the rest waits for getNotifs."""
+        """Takes what has arrived: pushes are done, the rest waits for getNotifs. Under the lock _taking."""
         for one in self._agent.notifications():
             if self._pushes is None or not self._pushes.take(*one):
                 self._waiting.append(one)
 
     def _take_pushes(self) -> None:
         if self._pushes is not None:
-            self._drain()
+            with self._taking:
+                self._drain()
 
     def getNotifs(self, notif_map: dict[str, list[bytes]], backends: Any = ()) -> dict[str, list[bytes]]:
-        self._drain()
-        while self._waiting:
-            sender, notification = self._waiting.popleft()
-            notif_map.setdefault(sender, []).append(notification)
+        with self._taking:
+            self._drain()
+            while self._waiting:
+                sender, notification = self._waiting.popleft()
+                notif_map.setdefault(sender, []).append(notification)
         return notif_map
 
     @_as_nixl

@@ -9,6 +9,7 @@ import datetime
 import errno
 import os
 import threading
+import time
 from typing import Any
 
 import tenuto
@@ -24,6 +25,7 @@ OP_MS, CONNECT_MS = 5000, 30000  # of a TCPStore, where NIXL_TCPSTORE_OP_TIMEOUT
 PUSH = b'\0tenuto-nixl\0'  # begins a notification that is a push: then L (the last one), M (more follow) or F (forget me), and bytes of metadata
 PUSH_BYTES = 60000
 PUSHED_MAX = 64 << 20
+PUSH_S = 300.0  # a push of which nothing came for so long is dropped: its sender is gone
 
 
 def _setting_ms(name: str, default: int) -> datetime.timedelta:
@@ -120,11 +122,11 @@ def open_directory(agent: xfer.Agent) -> Etcd | TcpStore | None:
 
 
 class Pushes:
-    """Metadata that agents send each other, and what has arrived of it."""
+    """Metadata that agents send each other, and what has arrived of it. One thread at a time takes."""
 
     def __init__(self, agent: xfer.Agent) -> None:
         self._agent = agent
-        self._parts: dict[str, bytes] = {}
+        self._parts: dict[str, tuple[float, bytes]] = {}  # when the latest part was taken, and all parts
 
     def send(self, address: str, metadata: bytes) -> None:
         peer = self._agent.fetch(address)
@@ -156,8 +158,11 @@ class Pushes:
         return True
 
     def _load(self, sender: str, part: bytes, last: bool) -> None:
-        whole = self._parts.pop(sender, b'') + part
+        now = time.monotonic()
+        for name in [name for name, (taken, _) in self._parts.items() if now - taken > PUSH_S]:
+            del self._parts[name]
+        whole = self._parts.pop(sender, (now, b''))[1] + part
         if last:
             self._agent.load(whole)
         elif len(whole) <= PUSHED_MAX:
-            self._parts[sender] = whole
+            self._parts[sender] = now, whole
