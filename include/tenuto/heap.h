@@ -304,6 +304,9 @@ TN_API uint32_t tn_heap_rank(const struct tn_heap *heap);
 /** tn_heap_ranks - number of ranks. Any thread. */
 TN_API uint32_t tn_heap_ranks(const struct tn_heap *heap);
 
+/** tn_heap_write_rights - bit r: this process may write into the heap of rank r; all of them without need_tokens. Any thread. */
+TN_API uint64_t tn_heap_write_rights(const struct tn_heap *heap);
+
 #ifdef __cplusplus
 }
 #endif

@@ -442,6 +442,19 @@ static void *address_of(struct heap *self, unsigned rank, unsigned long long off
 	return p;
 }
 
+static PyObject *heap_write_rights(PyObject *object, PyObject *nothing)
+{
+	struct heap *self = (struct heap *)object;
+	struct tn_heap *h = enter(self);
+	uint64_t rights;
+
+	if (!h)
+		return NULL;
+	rights = tn_heap_write_rights(h);
+	self->inside--;
+	return PyLong_FromUnsignedLongLong(rights);
+}
+
 static PyObject *heap_address(PyObject *object, PyObject *args)
 {
 	unsigned long long offset;
@@ -557,6 +570,7 @@ static PyMethodDef methods[] = {
 	{"token", heap_token, METH_VARARGS, "token(rank, read, write)\n--\n\nTwo words that let a process join as a rank; bits of ranks that it may read and write."},
 	{"rights", heap_rights, METH_NOARGS, "rights()\n--\n\nBits of the ranks that this one may read, and write."},
 	{"stats", heap_stats, METH_VARARGS, "stats(rank)\n--\n\nCounters by name."},
+	{"write_rights", heap_write_rights, METH_NOARGS, "write_rights()\n--\n\nBits of the ranks that this one may write into the heaps of."},
 	{"address", heap_address, METH_VARARGS, "address(rank, offset)\n--\n\nIn this process."},
 	{"view", heap_view, METH_VARARGS, "view(rank, offset, bytes, readonly)\n--\n\nBytes with the buffer protocol."},
 	{"close", heap_close, METH_NOARGS, "close()\n--\n\nLeaves the heap. Raises Busy while it is in use."},

@@ -35,7 +35,8 @@ with NanoKVCache(1 << 20, page_bytes=4096) as cache:
 READER = '''
 import errno
 import tenuto
-from tenuto.heap import NanoKVCache
+from tenuto import xfer
+from tenuto.heap import NanoKVCache, remote
 def refused(call, *args, **more):
     try:
         call(*args, **more)
@@ -51,6 +52,11 @@ with NanoKVCache(1 << 20, token={token}) as cache:
     cache.put('b', b'2', preferred_segment=1)
     assert refused(cache.get, 'b')
     assert refused(cache.make_token, 0, read=[0], write=[0])
+    assert [cache.may_write(rank) for rank in (0, 1)] == [False, True]
+    with xfer.Agent('owner') as agent:
+        owner = remote.Owner(cache, agent)
+        assert [section[:2] for section in owner._sections] == [cache.payload_of(1)]
+        owner.close()
 '''
 
 DISTRIBUTED = '''

@@ -202,6 +202,11 @@ uint32_t tn_heap_ranks(const struct tn_heap *heap)
 	return heap->ranks;
 }
 
+uint64_t tn_heap_write_rights(const struct tn_heap *heap)
+{
+	return heap->memory.rights.write;
+}
+
 /* ---- writing ---------------------------------------------------------------------------------------------------- */
 
 /* Where the plan's replica i goes. */

@@ -98,6 +98,8 @@ static void who_may_read_does_not_write(void **state)
 	heap_new_name();
 	heap = heap_open(RANKS, 0, &o);
 	reader = join_with(heap, 1, BIT(0), 0);
+	assert_int_equal(tn_heap_write_rights(heap), ALL);
+	assert_int_equal(tn_heap_write_rights(reader), 0);
 	assert_int_equal(put(heap, 1, 0, 0), 0);
 	assert_int_equal(put(heap, 2, 2, 0), 0);
 	assert_int_equal(get(reader, 1), 0);

@@ -208,6 +208,10 @@ class NanoKVCache:
         read_bits, write_bits = (sum(1 << owner for owner in set(owners)) for owners in (read, write))
         return b''.join(word.to_bytes(8, 'little') for word in self._heap.token(rank, read_bits, write_bits))
 
+    def may_write(self, rank: int) -> bool:
+        """Whether this process may write into the heap of a rank: with need_tokens as its token says, else yes."""
+        return bool(self._heap.write_rights() >> rank & 1)
+
     def take_over(self) -> None:
         """This rank becomes the master in place of one that is dead (calls raise OwnerGone then)."""
         self._heap.take_over()

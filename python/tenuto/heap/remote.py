@@ -9,8 +9,8 @@
     producer.put('prompt-17', kv)
 
 The producer asks for a plan by a notification, writes the bytes into the plan's pages, and says so by the notification that follows the bytes. The owner commits, with
-the checksum of what has arrived, and confirms. The plan is the owner's: it ends when the producer gives it up or its connection is lost, not by time. While a
-producer that is only slow may write still, its pages are nobody else's.
+the checksum of what has arrived, and confirms. A plan that is not committed within the heap's reclaim_s ends, and its producer learns that by ESTALE. Its pages
+are the plan's until the producer gives it up or its connection is lost: while a producer that is only slow may write still, they are nobody else's.
 """
 from __future__ import annotations
 
@@ -51,13 +51,17 @@ def _flat(tensor: Any) -> tuple[int, int]:
 
 
 class Owner:
-    """Serves producers. One thread at a time. All notifications of the agent are its own."""
+    """Serves producers. One thread at a time. All notifications of the agent are its own.
+
+    It registers the payload of all ranks that this one may write into. So an agent that it lets connect could write over any object there: load the metadata of
+    producers that are trusted alone.
+    """
 
     def __init__(self, cache: NanoKVCache, agent: xfer.Agent) -> None:
         self._cache, self._agent = cache, agent
         # By producer and number, with the producer's generation; not by keys, because a plan that took too long and the next one have the same key.
         self._plans: dict[tuple[str, int], tuple[int, WritePlan]] = {}
-        self._sections = [(*cache.payload_of(rank), 0, '') for rank in range(cache.world_size)]
+        self._sections = [(*cache.payload_of(rank), 0, '') for rank in range(cache.world_size) if cache.may_write(rank)]
         agent.register(self._sections, xfer.DRAM)
 
     def serve(self, timeout: float | None = None) -> int:
