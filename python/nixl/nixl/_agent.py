@@ -358,7 +358,11 @@ class nixlAgent:
         return self.getXferStatus(reqh)
 
     def getXferStatus(self, reqh: _Request) -> nixl_status_t:
-        """NIXL_SUCCESS or NIXL_IN_PROG. A request that has failed raises, as NIXL's does."""
+        """NIXL_SUCCESS or NIXL_IN_PROG. A request that has failed raises, as NIXL's does.
+
+        One that has missed its deadline raises at once, though bytes may still land: until releaseXferReq has succeeded, its memory is not free for other use. To wait
+        here for the end instead would have no limit where a peer has stopped.
+        """
         if not reqh.posted:
             raise exception('NOT_POSTED', 'the request was not posted')
         status = reqh.get().status()
