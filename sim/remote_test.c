@@ -497,6 +497,23 @@ static void look_ups_and_reads_do_not_wait_for_writes(void **state)
 	rig_tear_down(r);
 }
 
+/* What the store was asked for ends as it does; what waited for a slot is not begun any more. */
+static void a_close_begins_no_more_writes(void **state)
+{
+	struct rig *r = node();
+	uint32_t begun;
+
+	store.latency_ns = 100 * RIG_MS;
+	rig_save(&r->s[0], 1, 32, 0);
+	rig_until(r, store.busy > 0);
+	rig_run(r, RIG_MS);
+	begun = store.requests;
+	assert_int_equal(rig_close(r), 0);
+	assert_int_equal(store.requests, begun);
+	assert_in_range(begun, 1, 16);
+	rig_tear_down(r);
+}
+
 /* A missing bucket answers each request with 404. */
 static void a_bucket_that_there_is_not_is_a_store_that_fails(void **state)
 {
@@ -631,6 +648,7 @@ int main(void)
 		cmocka_unit_test(a_drop_forgets_here_and_the_store_has_it_still),
 		cmocka_unit_test(another_revision_names_other_objects),
 		cmocka_unit_test(look_ups_and_reads_do_not_wait_for_writes),
+		cmocka_unit_test(a_close_begins_no_more_writes),
 		cmocka_unit_test(a_bucket_that_there_is_not_is_a_store_that_fails),
 		cmocka_unit_test(a_large_block_has_the_time_that_it_takes),
 		cmocka_unit_test(an_error_tells_no_secret),

@@ -46,6 +46,7 @@ struct remote {
 	char prefix[PREFIX_BYTES];
 	struct tn_list probes;	      /* all that have not ended; those that were asked for longest ago first */
 	struct tn_list reads, writes; /* that wait for slots */
+	struct tn_list cancelled;     /* moves that waited and are not wanted any more: they end in the next step */
 	struct tn_tier_probe nobody;  /* stands for one that has ended before its last answers */
 	struct slot slot[TN_OBJECT_SLOTS];
 	uint32_t busy, writing; /* slots; those of writes */
@@ -154,6 +155,30 @@ static void start_move(struct tn_tier_base *t, struct tn_tier_move *move)
 	struct remote *r = remote_of(t);
 
 	tn_list_push(move->write ? &r->writes : &r->reads, &move->link);
+}
+
+/* One that has a slot ends with its request, which the client does not withdraw. */
+static void cancel_move(struct tn_tier_base *t, struct tn_tier_move *move)
+{
+	struct remote *r = remote_of(t);
+
+	for (uint32_t i = 0; i < TN_OBJECT_SLOTS; i++)
+		if (r->slot[i].move == move)
+			return;
+	tn_list_del(&move->link);
+	tn_list_push(&r->cancelled, &move->link);
+}
+
+static bool end_cancelled(struct remote *r)
+{
+	bool any = !tn_list_empty(&r->cancelled);
+
+	while (!tn_list_empty(&r->cancelled)) {
+		struct tn_tier_move *m = tn_container_of(tn_list_pop(&r->cancelled), struct tn_tier_move, link);
+
+		m->done(m, -ECANCELED);
+	}
+	return any;
 }
 
 /* Where the block lies in one piece: there its bytes go to, or come from, without a copy. NULL: it is scattered. */
@@ -382,6 +407,7 @@ static bool step(struct tn_tier_base *t, uint64_t now_ns, uint64_t *due_ns)
 	struct remote *r = remote_of(t);
 	bool any = poll_slots(r, now_ns);
 
+	any |= end_cancelled(r);
 	if (r->alone_ns && now_ns >= r->alone_ns)
 		r->alone_ns = 0;
 	while (fill_slot(r, now_ns))
@@ -479,6 +505,7 @@ static const struct tn_tier_ops ops = {
 	.capacity = capacity,
 	.health = health,
 	.move = start_move,
+	.cancel = cancel_move,
 	.events = events,
 	.step = step,
 	.close = close_client,
@@ -511,6 +538,7 @@ int tn_remote_tier_create(const struct tn_tier_env *env, struct tn_object_client
 	tn_list_init(&r->probes);
 	tn_list_init(&r->reads);
 	tn_list_init(&r->writes);
+	tn_list_init(&r->cancelled);
 	rc = tn_policy_find("lru", &policy);
 	rc = rc ? rc : policy->create(&po, &r->base.policy);
 	if (rc)
