@@ -131,8 +131,8 @@ class Kernels(unittest.TestCase):
         self.assertEqual(written[-6:].view(torch.int16).tolist(), [1, 2, 3])
         copied = self.wait_for(lambda: cache.get('copied'))
         self.assertTrue(torch.equal(copied, torch.arange(5001, dtype=torch.uint8)))
-        self.assertEqual((cache.get_location('copied').owner_rank, cache.stats(1)['ready_count']), (0, 1))
         self.assertEqual(child.wait(200), 0)
+        self.assertEqual((cache.get_location('copied').owner_rank, cache.stats(1)['ready_count']), (0, 1))
         put = self.wait_for(lambda: cache.get('put'))
         self.assertTrue(torch.equal(put.view(torch.int64), torch.arange(1000)))
         deadline = time.monotonic() + 20
