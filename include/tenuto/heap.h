@@ -196,15 +196,6 @@ TN_API int tn_heap_take_over(struct tn_heap *heap);
 TN_API int tn_heap_token_make(struct tn_heap *heap, uint32_t rank, uint64_t read, uint64_t write, struct tn_heap_token *out);
 
 /**
- * tn_heap_rights_get - what this rank may do, as its token says; without tokens all
- * @read:  out: bits of the ranks whose objects it may read
- * @write: out: bits of the ranks whose heaps it may write into
- *
- * Any thread. For who accesses payload without a call that checks it, as a kernel does: payload without a right to it is not mapped.
- */
-TN_API void tn_heap_rights_get(const struct tn_heap *heap, uint64_t *read, uint64_t *write);
-
-/**
  * tn_heap_open_for_write - reserve memory for an object
  * @key:   @key_bytes bytes, at least 1
  * @bytes: of the object; at least 1, at most 128 pages

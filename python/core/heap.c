@@ -390,19 +390,6 @@ static const struct {
 	{"pages", offsetof(struct tn_heap_stats, pages)},	    {"page_time_ns", offsetof(struct tn_heap_stats, page_time_ns)},
 };
 
-static PyObject *heap_rights(PyObject *object, PyObject *nothing)
-{
-	struct heap *self = (struct heap *)object;
-	struct tn_heap *h = enter(self);
-	uint64_t read, write;
-
-	if (!h)
-		return NULL;
-	tn_heap_rights_get(h, &read, &write);
-	self->inside--;
-	return Py_BuildValue("KK", (unsigned long long)read, (unsigned long long)write);
-}
-
 static PyObject *heap_stats(PyObject *object, PyObject *args)
 {
 	struct tn_heap_stats st = {.size = sizeof(st)};
@@ -568,7 +555,6 @@ static PyMethodDef methods[] = {
 	{"evict", heap_evict, METH_VARARGS, "evict(percent)\n--\n\nObjects that were evicted."},
 	{"take_over", heap_take_over, METH_NOARGS, "take_over()\n--\n\nThis rank becomes the master."},
 	{"token", heap_token, METH_VARARGS, "token(rank, read, write)\n--\n\nTwo words that let a process join as a rank; bits of ranks that it may read and write."},
-	{"rights", heap_rights, METH_NOARGS, "rights()\n--\n\nBits of the ranks that this one may read, and write."},
 	{"stats", heap_stats, METH_VARARGS, "stats(rank)\n--\n\nCounters by name."},
 	{"write_rights", heap_write_rights, METH_NOARGS, "write_rights()\n--\n\nBits of the ranks that this one may write into the heaps of."},
 	{"address", heap_address, METH_VARARGS, "address(rank, offset)\n--\n\nIn this process."},

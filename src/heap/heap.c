@@ -186,12 +186,6 @@ void *tn_heap_ptr(struct tn_heap *heap, uint32_t rank, uint64_t offset)
 	return m->base[rank] + offset;
 }
 
-void tn_heap_rights_get(const struct tn_heap *heap, uint64_t *read, uint64_t *write)
-{
-	*read = heap->memory.rights.read;
-	*write = heap->memory.rights.write;
-}
-
 uint32_t tn_heap_rank(const struct tn_heap *heap)
 {
 	return heap->rank;

@@ -381,7 +381,7 @@ def put(cache: NanoKVCache, key: str | bytes, tensor: torch.Tensor, *, preferred
     size_class = (pages - 1).bit_length()
     if not 0 <= owner < cache.world_size or pages < 1 or size_class >= CLASSES.value:
         raise ValueError(f'{tensor.nbytes} bytes at rank {owner}: 1 byte to 128 pages of {cache.page_bytes} bytes, at a rank below {cache.world_size}')
-    if not cache._heap.rights()[1] >> owner & 1:
+    if not cache.may_write(owner):
         raise _core.Denied(errno.EACCES, f'rank {cache.rank} may not write into the heap of rank {owner}: its token does not say so')
     flat = _flat(tensor)
     result = torch.zeros(1, dtype=torch.int32, device=tensor.device)
