@@ -72,19 +72,24 @@ class Proxy(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get('Content-Length', 0)))
         if self.path not in COMPLETIONS:
-            self.pass_on('POST', body)
+            self.answer(404, json.dumps({'error': f'{self.path}: one of {", ".join(COMPLETIONS)} is wanted'}).encode())
             return
         try:
             asked = json.loads(body)
         except ValueError as error:
             self.answer(400, json.dumps({'error': f'the body is no JSON: {error}'}).encode())
             return
+        if not isinstance(asked, dict):
+            self.answer(400, json.dumps({'error': 'the body is no JSON object'}).encode())
+            return
+        if asked.pop('kv_transfer_params', None) is not None:  # it names the host that KV comes from: not the client's to say
+            body = json.dumps(asked).encode()
         try:
             status, told = self.prefill.read('POST', self.path, json.dumps(prefill_body(asked)).encode())
             if status != 200:
                 self.answer(status, told)
                 return
-            asked['kv_transfer_params'] = json.loads(told)['kv_transfer_params']
+            asked['kv_transfer_params'] = json.loads(told).get('kv_transfer_params')
         except EngineDown as error:
             self.log_error('%s: the decode engine computes the prompt', error)
         self.pass_on('POST', json.dumps(asked).encode(), body)
@@ -100,7 +105,10 @@ class Proxy(BaseHTTPRequestHandler):
         except EngineDown as error:
             self.log_error('%s: the prefill engine answers', error)
             try:
-                self.answer(*self.prefill.read(method, self.path, whole or body))
+                if streamed:
+                    self.stream(self.prefill.open(method, self.path, whole or body))
+                else:
+                    self.answer(*self.prefill.read(method, self.path, whole or body))
             except EngineDown as other:
                 self.answer(502, json.dumps({'error': f'{error}; {other}'}).encode())
 

@@ -74,6 +74,14 @@ def what_the_prefill_engine_refuses_is_the_clients(port, prefill, decode):
 def a_body_that_is_no_json_is_an_error(port, prefill, decode):
     status, told = ask(port, b'{')
     assert status == 400 and 'no JSON' in told['error'], told
+    assert ask(port, b'[1]')[0] == 400
+
+
+def the_client_does_not_say_where_kv_comes_from(port, prefill, decode):
+    down(prefill)
+    asked = {'prompt': 'a', 'kv_transfer_params': {'do_remote_prefill': True, 'remote_host': 'elsewhere'}}
+    assert ask(port, asked)[1]['by'] == 'decode'
+    assert decode.bodies.pop() == {'prompt': 'a'}
 
 
 def without_the_decode_engine_the_other_one_answers(port, prefill, decode):
@@ -99,6 +107,7 @@ def without_the_prefill_engine_the_other_one_computes_all(port, prefill, decode)
 FIRST = [a_prompt_is_prefilled_and_then_decoded, a_stream_is_passed_on, what_the_prefill_engine_refuses_is_the_clients, a_body_that_is_no_json_is_an_error,
          without_the_decode_engine_the_other_one_answers, without_both_the_client_hears_it]
 SECOND = [without_the_prefill_engine_the_other_one_computes_all]
+THIRD = [the_client_does_not_say_where_kv_comes_from]
 
 
 def run(tests, numbers):
@@ -123,7 +132,8 @@ def run(tests, numbers):
 
 
 if __name__ == '__main__':
-    print(f'1..{len(FIRST) + len(SECOND)}')
+    print(f'1..{len(FIRST) + len(SECOND) + len(THIRD)}')
     count = iter(range(1, 100))
     run(FIRST, count)
     run(SECOND, count)
+    run(THIRD, count)
