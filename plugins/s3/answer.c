@@ -105,6 +105,7 @@ static void explain(const struct s3_store *store, const char *key, const struct 
 
 	if (n < 0 || (size_t)n >= bytes)
 		return;
+	make_plain(out);
 	if (why) {
 		snprintf(message, sizeof(message), "%s", why);
 		make_plain(message);

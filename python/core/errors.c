@@ -56,7 +56,9 @@ static PyObject *type_of(int error)
 
 PyObject *tn_py_raise_text(int rc, const char *text)
 {
-	PyObject *value = Py_BuildValue("(is)", -rc, text);
+	/* Names in it come from elsewhere, and long ones are cut: it may be no UTF-8. */
+	PyObject *words = PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
+	PyObject *value = words ? Py_BuildValue("(iN)", -rc, words) : NULL;
 
 	if (value) {
 		PyErr_SetObject(type_of(-rc), value);

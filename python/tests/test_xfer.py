@@ -40,6 +40,22 @@ def blocks(address):
 
 
 class XferTest(Case):
+    def test_words_on_a_failure_may_be_cut_within_a_character(self):
+        """The path is told up to 200 bytes, which may end in the middle of a letter."""
+        path = os.path.join(self.dir, 'x' + '\u0436' * 100)
+        with open(path, 'wb') as f:
+            f.write(b'x' * 100)
+        agent = xfer.Agent('cut', backends=['file'], listen='none')
+        memory = bytearray(BLOCK)
+        agent.register(memory)
+        agent.register([(0, BLOCK, 1, 'ro:' + path)], segment=xfer.FILE)
+        (address, size, _), = xfer.sections_of(memory)
+        request = agent.read(agent.list([(address, size, 0)], segment=xfer.DRAM), agent.list([(0, BLOCK, 1)], segment=xfer.FILE))
+        request.post(10)
+        with self.assertRaises(tenuto.Error) as caught:
+            request.wait()
+        self.assertIn('\u0436', str(caught.exception))
+
     def agent(self, name='one', **options):
         agent = xfer.Agent(name, **options)
         self.addCleanup(agent.close)
