@@ -79,7 +79,9 @@ static int set_endpoint(struct s3_store *store, const struct s3_opts *o, char *d
 		host = "";
 	n = strcspn(host, "/?#@ ");
 	if (!n || n >= S3_HOST_BYTES || strcmp(host + n, host[n] == '/' ? "/" : "")) {
-		snprintf(detail, detail_bytes, "endpoint=%.200s: http://HOST[:PORT] or https://HOST[:PORT] is wanted", o->endpoint);
+		const char *user = strrchr(o->endpoint, '@'); /* before it may be a password */
+
+		snprintf(detail, detail_bytes, "endpoint=%.200s: http://HOST[:PORT] or https://HOST[:PORT] is wanted", user ? user : o->endpoint);
 		return -EINVAL;
 	}
 	snprintf(store->base, sizeof(store->base), "%.*s", (int)(host + n - o->endpoint), o->endpoint);

@@ -48,7 +48,7 @@ static struct tn_xfer_section section(void *at, uint64_t bytes)
 
 static void options_that_make_no_sense_are_named(void **state)
 {
-	static const char *const bad[][2] = {{"memory,threads=0", "threads=0"}, {"memory,x=1", "x is no parameter"}, {"memory,threads", "key=value"},
+	static const char *const bad[][2] = {{"memory,threads=0", "threads=0"}, {"memory,x=1", "x is no parameter"}, {"memory,threads", "parameter 1 is not key=value"},
 					     {"file,engine=fast", "engine=fast"}, {"faulty,over=faulty", "over=faulty"}, {"faulty,drop=101", "drop=101"},
 					     {"null,a=b", "none"},		  {"faulty,what=1", "what"}};
 	struct tn_xfer_agent_opts opts;

@@ -35,7 +35,7 @@ int tn_xfer_spec_split(const char *what, const char *text, struct tn_xfer_spec *
 			*next = 0;
 		equals = strchr(at, '=');
 		if (!equals || equals == at)
-			return tn_fail(-EINVAL, "%s %s: \"%s\" is no parameter: key=value is wanted", what, out->name, at);
+			return tn_fail(-EINVAL, "%s %s: parameter %u is not key=value (no value may have a comma)", what, out->name, out->n + 1);
 		if (out->n == TN_XFER_PARAMS_MAX)
 			return tn_fail(-EINVAL, "%s %s: more than %u parameters", what, out->name, TN_XFER_PARAMS_MAX);
 		*equals = 0;
