@@ -281,8 +281,11 @@ void ucx_post(void *backend, struct tn_xfer_job *job)
 	ucx_ready(w);
 	/* What ends at once, as copies between processes do, ends here. */
 	ended = ucx_go_on(u, NULL);
-	while (u->works && u->api->ucp_worker_progress(u->worker) && !u->ready)
-		;
+	while (u->works && u->api->ucp_worker_progress(u->worker)) {
+		u->busy_ns = ucx_now();
+		if (u->ready)
+			break;
+	}
 	ended = ucx_go_on(u, ended);
 	left = u->works != NULL;
 	ucx_unlock(u);

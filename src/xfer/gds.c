@@ -24,6 +24,7 @@
 #define STREAMS 8u
 #define WINDOW 16u
 #define TRANSFER_PIECES 64u
+#define TRANSFER_BYTES (4u << 20)
 #define START_NS 10000000000u /* the library starts in a second or two; without its kernel driver it was seen to take minutes */
 #define DETAIL_BYTES 256u
 #define COST_LATENCY_NS 50000u
@@ -169,13 +170,13 @@ static void transfer_done(struct tn_device_file_transfer *t);
 /* The pieces from `first` on that go as one. */
 static void set_transfer(struct tn_xfer_job *job, struct work *w, struct transfer *x, uint32_t first)
 {
-	uint64_t offset = offset_of(job, first);
+	uint64_t offset = offset_of(job, first), end = offset + TRANSFER_BYTES;
 	uint32_t n = 0;
 
 	do {
 		offset += job->piece[first + n].bytes;
 		n++;
-	} while (!job->alone && n < TRANSFER_PIECES && first + n < job->npieces && file_of(job, first + n) == file_of(job, first) &&
+	} while (!job->alone && n < TRANSFER_PIECES && offset < end && first + n < job->npieces && file_of(job, first + n) == file_of(job, first) &&
 		 offset_of(job, first + n) == offset);
 	*x = (struct transfer){
 		.t = {.file = file_of(job, first)->file, .piece = w->iov + first, .npieces = n, .offset = offset_of(job, first), .done = transfer_done},
