@@ -714,8 +714,11 @@ class Saving:
                     self.save.commit()
                 else:
                     self.save.abort()
-            except tenuto.InvalidValue:
+            except BaseException as error:
                 self.save.abort()
+                if not isinstance(error, tenuto.InvalidValue):
+                    self.save.end()
+                    raise
             self.result = self.save.end()
         return self.result
 
