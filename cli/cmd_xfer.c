@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -456,14 +457,22 @@ static int move(struct tn_xfer_agent *agent, enum tn_xfer_op op, void *local, co
 	return rc ? cli_fail(rc, NULL) : CLI_OK;
 }
 
+/* A file of get until all is there: PATH.XXXXXX, which then takes PATH's place. A put has none (""). */
+typedef char part_name[PATH_MAX];
+
 /* The file mapped, as long as it is to be; CLI_OK. */
-static int map_file(enum tn_xfer_op op, const char *path, uint64_t section_bytes, struct xfer_args *a, void **out)
+static int map_file(enum tn_xfer_op op, const char *path, uint64_t section_bytes, struct xfer_args *a, part_name part, void **out)
 {
-	int fd = open(path, op == TN_XFER_WRITE ? O_RDONLY | O_CLOEXEC : O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 	uint64_t most = section_bytes > a->offset ? section_bytes - a->offset : 0;
 	struct stat st;
-	int rc = CLI_OK;
+	int fd, rc = CLI_OK;
 
+	*part = 0;
+	if (op == TN_XFER_READ && lstat(path, &st) == 0 && !S_ISREG(st.st_mode))
+		return cli_error(CLI_USAGE, "%s: is there, and is no regular file", path);
+	if (op == TN_XFER_READ && snprintf(part, PATH_MAX, "%s.XXXXXX", path) >= PATH_MAX)
+		return cli_error(CLI_USAGE, "%s: %s", path, strerror(ENAMETOOLONG));
+	fd = op == TN_XFER_WRITE ? open(path, O_RDONLY | O_CLOEXEC) : mkostemp(part, O_CLOEXEC);
 	if (fd < 0 || fstat(fd, &st))
 		return cli_error(CLI_USAGE, "%s: %s", path, strerror(errno));
 	if (!a->bytes)
@@ -471,7 +480,9 @@ static int map_file(enum tn_xfer_op op, const char *path, uint64_t section_bytes
 	if (op == TN_XFER_WRITE && a->bytes > (uint64_t)st.st_size)
 		rc = cli_error(CLI_USAGE, "--bytes %" PRIu64 ": %s has %" PRIu64, a->bytes, path, (uint64_t)st.st_size);
 	else if (!a->bytes || a->bytes > most)
-		rc = cli_error(CLI_USAGE, "%" PRIu64 " bytes at offset %" PRIu64 ": what is there has %" PRIu64, a->bytes, a->offset, section_bytes);
+		rc = !a->bytes && op == TN_XFER_WRITE
+			? cli_error(CLI_USAGE, "%s: has no bytes", path)
+			: cli_error(CLI_USAGE, "%" PRIu64 " bytes at offset %" PRIu64 ": what is there has %" PRIu64, a->bytes, a->offset, section_bytes);
 	else if (op == TN_XFER_READ && ftruncate(fd, (off_t)a->bytes))
 		rc = cli_error(CLI_ENVIRONMENT, "%s: %s", path, strerror(errno));
 	if (rc == CLI_OK) {
@@ -480,17 +491,31 @@ static int map_file(enum tn_xfer_op op, const char *path, uint64_t section_bytes
 			rc = cli_error(CLI_ENVIRONMENT, "%s: %s", path, strerror(errno));
 	}
 	close(fd);
+	if (rc && *part)
+		unlink(part);
 	return rc;
 }
 
+/* What get has read takes the place of the file that is there. */
+static int keep(const char *part, const char *path)
+{
+	if (!*part || rename(part, path) == 0)
+		return CLI_OK;
+	return cli_error(CLI_ENVIRONMENT, "%s: %s", path, strerror(errno));
+}
+
 /* Moves the mapped bytes, and says how long that took. */
-static int move_mapped(struct tn_xfer_agent *agent, enum tn_xfer_op op, void *memory, const char *peer, uint64_t address, uint64_t device, const struct xfer_args *a)
+static int move_mapped(struct tn_xfer_agent *agent, enum tn_xfer_op op, void *memory, const char *peer, uint64_t address, uint64_t device, const struct xfer_args *a,
+		       const char *part, const char *path)
 {
 	uint64_t begin = cli_now_ns();
 	char bytes[32];
 	int rc = move(agent, op, memory, peer, address + a->offset, device, a->bytes);
 
 	munmap(memory, a->bytes);
+	rc = rc ? rc : keep(part, path);
+	if (rc && *part)
+		unlink(part);
 	if (rc)
 		return rc;
 	printf("%s in %.1f ms\n", cli_bytes(bytes, (double)a->bytes), (double)(cli_now_ns() - begin) / 1e6);
@@ -501,6 +526,7 @@ static int move_file(struct tn_xfer_agent *agent, enum tn_xfer_op op, char **arg
 {
 	struct tn_xfer_peer_section s;
 	char peer[TN_XFER_NAME_BYTES];
+	part_name part;
 	void *memory;
 	int rc = fetch(agent, a, argv[1], peer);
 
@@ -508,8 +534,8 @@ static int move_file(struct tn_xfer_agent *agent, enum tn_xfer_op op, char **arg
 		return rc;
 	if (tn_xfer_peer_sections(agent, peer, 0, 1, &s) != 1 || s.segment != TN_XFER_DRAM)
 		return cli_error(CLI_PROBLEM, "the agent at %s has no section of memory", argv[1]);
-	rc = map_file(op, argv[2], s.bytes, a, &memory);
-	return rc ? rc : move_mapped(agent, op, memory, peer, s.address, s.device, a);
+	rc = map_file(op, argv[2], s.bytes, a, part, &memory);
+	return rc ? rc : move_mapped(agent, op, memory, peer, s.address, s.device, a, part, argv[2]);
 }
 
 /* Registers the object of s3://BUCKET/KEY as device 0. *bytes: how long it is, if it is to be read. */
@@ -540,12 +566,13 @@ static int open_object(struct tn_xfer_agent *agent, enum tn_xfer_op op, const ch
 static int move_object(struct tn_xfer_agent *agent, enum tn_xfer_op op, char **argv, struct xfer_args *a)
 {
 	uint64_t bytes = 0;
+	part_name part;
 	void *memory;
 	int rc = open_object(agent, op, argv[1], &bytes);
 
 	if (rc == CLI_OK)
-		rc = map_file(op, argv[2], bytes, a, &memory);
-	return rc ? rc : move_mapped(agent, op, memory, NULL, 0, 0, a);
+		rc = map_file(op, argv[2], bytes, a, part, &memory);
+	return rc ? rc : move_mapped(agent, op, memory, NULL, 0, 0, a, part, argv[2]);
 }
 
 static int run_move(const struct cli_verb *verb, enum tn_xfer_op op, int argc, char **argv)

@@ -35,6 +35,12 @@ def what_was_put_is_got_back():
         with open("out", "rb") as f:
             if f.read() != data:
                 fail("other bytes came back")
+        # A get that fails leaves the file that is there, and no other one.
+        tenuto("xfer", "get", address, "out", "--secret-file", "secret", "--bytes", "1TiB", rc=USAGE)
+        with open("out", "rb") as f:
+            if f.read() != data or [name for name in os.listdir() if name.startswith("out.")]:
+                fail("a get that failed touched its file")
+        tenuto("xfer", "get", address, "/dev/null", "--secret-file", "secret", rc=USAGE)
         tenuto("xfer", "put", address, "in", "--secret-file", "secret", "--offset", "1MiB", rc=USAGE)
         tenuto("xfer", "put", address, "in", "--secret-file", "secret")
         stats = dict(line.split()[:2] for line in tenuto("xfer", "info", address, "--secret-file", "secret").out.splitlines() if len(line.split()) == 2)
