@@ -63,7 +63,7 @@ const struct config_setting config_settings[] = {
 	 "File of mode 0600 with 16 to 4096 secret bytes, as /etc/tenuto/cluster.secret: the same on all nodes that are to know blocks by the same "
 	 "keys. off: this store's own secret, which no other store has."},
 	{"remote", CONFIG_TEXT, AT(remote), 0, 0, NULL, false,
-	 "Object store behind all tiers, as s3,bucket=kv,prefix=NAME: nodes with the same cluster_secret_file find each other's blocks there. "
+	 "Object store behind all tiers, as s3,bucket=kv-cache,prefix=NAME: nodes with the same cluster_secret_file find each other's blocks there. "
 	 "Credentials are the environment's. off: none."},
 	{"socket", CONFIG_SOCKET, AT(socket), 0, 0, NULL, false,
 	 "Unix socket at which processes of the same user attach to the cache (tn_cache_attach), as /run/tenuto/tenuto.sock: a path of at "

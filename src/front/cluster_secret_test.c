@@ -133,7 +133,7 @@ static void an_open_that_is_refused_leaves_no_store(void **state)
 	snprintf(store, sizeof(store), "%s/default/tenuto.store", r.dir);
 	assert_int_equal(access(store, F_OK), -1);
 	r.o.cache.cluster_secret_file = NULL;
-	r.o.cache.remote = "nobody,bucket=kv";
+	r.o.cache.remote = "nobody,bucket=kv-cache";
 	refused(&r, -ENOENT, "nobody");
 	assert_int_equal(access(store, F_OK), -1);
 	r.o.cache.remote = NULL;

@@ -51,7 +51,7 @@ struct tn_object_client_ops {
 };
 
 /*
- * A client by the transfer agent: "s3,bucket=kv,endpoint=http://127.0.0.1:8333" as tn_xfer_backend_add takes it (docs/s3.md), with if_absent=1 added, and a
+ * A client by the transfer agent: "s3,bucket=kv-cache,endpoint=http://127.0.0.1:8333" as tn_xfer_backend_add takes it (docs/s3.md), with if_absent=1 added, and a
  * second agent without it from the first object on that is replaced. 0 and *out, or what the agent says: -EINVAL, -ENOENT (no such plugin).
  */
 int tn_agent_client_create(const char *spec, const struct tn_alloc *alloc, struct tn_object_client **out);
