@@ -19,6 +19,8 @@
 #include "base/error.h"
 #include "heap/heap_internal.h"
 
+#define CLOSING_NS 50000000u
+
 static void file_name(const char *heap, const char *ending, char out[TN_HEAP_NAME_MAX + 8])
 {
 	snprintf(out, TN_HEAP_NAME_MAX + 8, "%.*s.%s", TN_HEAP_NAME_MAX, heap, ending);
@@ -111,12 +113,15 @@ static int has_listener(const struct tn_heap_seat *seat, const char *heap)
 }
 
 /*
- * Who has the lock may be no master: a process that removes old files, or a master that begins or ends. So it counts as one only if it listens, and else is waited
- * for. 0, -EBUSY (there is a master), -ETIMEDOUT, -EAGAIN: the file was removed meanwhile by who had the lock, and is nobody's any more.
+ * Who has the lock may be no master: a process that removes old files, or a master that begins or ends. So it counts as one only if it listens, and still does after
+ * CLOSING_NS (lock and socket of a killed process were seen for some milliseconds after waitpid had told its end), and else is waited for. 0, -EBUSY (there is a master), -ETIMEDOUT, -EAGAIN: the file was removed meanwhile by who had the lock, and is nobody's any more.
  */
 static int wait_for_lock(const struct tn_heap_seat *seat, const char *heap, const char *name, uint64_t deadline_ns)
 {
+	uint64_t begin = tn_now_ns(&tn_clock_system);
+
 	while (flock(seat->lock, LOCK_EX | LOCK_NB)) {
+		uint64_t now = tn_now_ns(&tn_clock_system);
 		int rc = errno == EWOULDBLOCK ? 0 : -errno;
 
 		if (rc)
@@ -126,9 +131,9 @@ static int wait_for_lock(const struct tn_heap_seat *seat, const char *heap, cons
 		rc = has_listener(seat, heap);
 		if (rc < 0)
 			return tn_fail(rc, "the socket of heap %s: %s", heap, strerror(-rc));
-		if (rc)
+		if (rc && now >= begin + CLOSING_NS)
 			return tn_fail(-EBUSY, "heap %s has a master already", heap);
-		if (tn_now_ns(&tn_clock_system) >= deadline_ns)
+		if (!rc && now >= deadline_ns)
 			return tn_fail(-ETIMEDOUT, "%s is locked by a process that does not listen as a master: is it stopped?", name);
 		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 	}
