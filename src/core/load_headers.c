@@ -36,6 +36,7 @@ static bool wants_header(struct tn_read_item *item, struct tn_tier_base *from, b
 
 static bool read_header(struct tn_read_item *item, struct tn_tier_base *from)
 {
+	struct tn_drive_place at;
 	struct tn_transfer t = {
 		.op = &item->r->op,
 		.kind = TN_TRANSFER_READ_HEADER,
@@ -43,11 +44,12 @@ static bool read_header(struct tn_read_item *item, struct tn_tier_base *from)
 		.device = item->device,
 		.block = from->ops->drives->header_take(from, false, (uint32_t)(item - item->r->items)),
 		.count = 1,
-		.place = item->header_at,
 	};
 
 	if (t.block == TN_HEADER_NO_BUFFER)
 		return false;
+	from->ops->drives->locate(from, item->place, &at);
+	t.place = at.header;
 	if (!tn_transfer_add(&t)) {
 		from->ops->drives->header_give(from, t.block);
 		return false;

@@ -192,7 +192,6 @@ static void find_bytes(struct tn_reading *r)
 			continue;
 		cache->row.drives->ops->drives->locate(cache->row.drives, item->place, &at);
 		item->device = (uint8_t)at.device;
-		item->header_at = at.header;
 		r->disk[i] = at.data;
 	}
 }

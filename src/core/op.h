@@ -193,7 +193,6 @@ struct tn_read_item {
 	uint8_t nfollowers;
 	int error;
 	uint64_t sequence; /* of the header that it needs, ... */
-	uint64_t header_at; /* ... and where that lies: struct tn_drive_place */
 	struct tn_read_item *followers; /* items of other loads that get a copy */
 	struct tn_read_item *next_follower;
 	struct tn_tier_move *move; /* under way, from a tier that moves whole blocks; NULL: none is */
