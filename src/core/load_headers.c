@@ -10,33 +10,33 @@ static struct tn_header_want want_of(const struct tn_read_item *item)
 
 	return (struct tn_header_want){
 		.place = item->place,
-		.key = op->keys[i],
-		.space = op->tier_space,
-		.sequence = item->sequence,
+		.key = &op->keys[i],
+		.space = &op->tier_space,
 		.shape = op->shape,
 		.checks = item->r->checks + (size_t)i * op->shape->layers,
 	};
 }
 
+static bool is_known(const struct tn_read_item *item, struct tn_tier_base *from)
+{
+	const struct tn_header_want want = want_of(item);
+
+	return from->ops->drives->header_known(from, &want);
+}
+
 /* False if the item needs no header from a drive. */
 static bool wants_header(struct tn_read_item *item, struct tn_tier_base *from, bool verify)
 {
-	struct tn_header_want want;
-
 	if (item->state != TN_READ_LEAD || tn_read_reach(item) != TN_REACH_DEVICE || item->header != TN_HEADER_NONE || item->error)
 		return false;
-	want = want_of(item);
-	if (verify && !from->ops->drives->header_known(from, &want)) {
-		item->sequence = want.sequence;
+	if (verify && !is_known(item, from))
 		return true;
-	}
 	item->header = TN_HEADER_HAVE;
 	return false;
 }
 
 static bool read_header(struct tn_read_item *item, struct tn_tier_base *from)
 {
-	struct tn_drive_place at;
 	struct tn_transfer t = {
 		.op = &item->r->op,
 		.kind = TN_TRANSFER_READ_HEADER,
@@ -48,8 +48,7 @@ static bool read_header(struct tn_read_item *item, struct tn_tier_base *from)
 
 	if (t.block == TN_HEADER_NO_BUFFER)
 		return false;
-	from->ops->drives->locate(from, item->place, &at);
-	t.place = at.header;
+	t.place = from->ops->drives->header_at(from, item->place);
 	if (!tn_transfer_add(&t)) {
 		from->ops->drives->header_give(from, t.block);
 		return false;
@@ -69,7 +68,7 @@ void tn_load_read_headers(struct tn_reading *r, uint32_t up_to, struct tn_tier_b
 
 int tn_load_header_ended(struct tn_read_item *item, const struct tn_part *p, struct tn_tier_base *from)
 {
-	struct tn_header_want want = want_of(item);
+	const struct tn_header_want want = want_of(item);
 
 	return from->ops->drives->header_read(from, p->buffer, p->status, &want);
 }

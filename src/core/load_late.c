@@ -46,7 +46,7 @@ void tn_load_withdraw(const struct tn_reading *r)
 {
 	for (uint32_t i = 0; i < r->op.n; i++) {
 		const struct tn_read_item *item = &r->items[i];
-		struct tn_tier_base *t = item->move ? r->op.cache->row.tier[item->tier] : NULL;
+		struct tn_tier_base *t = item->state == TN_READ_LEAD && item->move ? r->op.cache->row.tier[item->tier] : NULL;
 
 		if (t && t->ops->cancel)
 			t->ops->cancel(t, item->move);

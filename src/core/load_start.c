@@ -178,10 +178,10 @@ static void hold_blocks(struct tn_reading *r, uint32_t first, uint32_t end)
 static void find_bytes(struct tn_reading *r)
 {
 	const struct tn_cache *cache = r->op.cache;
+	const struct tn_tier_base *drives = cache->row.drives;
 
 	for (uint32_t i = 0; i < r->op.n; i++) {
 		struct tn_read_item *item = &r->items[i];
-		struct tn_drive_place at;
 
 		if (item->state == TN_READ_COPY)
 			*(tn_read_is_near(item) ? &r->op.near[i] : &r->op.offset[i]) =
@@ -190,9 +190,8 @@ static void find_bytes(struct tn_reading *r)
 			r->op.offset[i] = tn_read_memory(item, NULL);
 		if (item->state != TN_READ_LEAD || tn_read_reach(item) != TN_REACH_DEVICE)
 			continue;
-		cache->row.drives->ops->drives->locate(cache->row.drives, item->place, &at);
-		item->device = (uint8_t)at.device;
-		r->disk[i] = at.data;
+		r->disk[i] = drives->ops->drives->data_at(drives, item->place);
+		item->device = (uint8_t)tn_ioctx_device(r->disk[i]);
 	}
 }
 

@@ -192,11 +192,15 @@ struct tn_read_item {
 	bool near_unfit;	   /* a copy to the near tier failed: likewise */
 	uint8_t nfollowers;
 	int error;
-	uint64_t sequence; /* of the header that it needs, ... */
 	struct tn_read_item *followers; /* items of other loads that get a copy */
-	struct tn_read_item *next_follower;
-	struct tn_tier_move *move; /* under way, from a tier that moves whole blocks; NULL: none is */
+	union {
+		struct tn_read_item *next_follower; /* TN_READ_FOLLOW */
+		struct tn_tier_move *move; /* else: under way, from a tier that moves whole blocks; NULL: none is */
+	};
 };
+
+/* A line of the CPU's caches: a load of 4,096 blocks goes through all of them twice before its first byte is asked for. */
+_Static_assert(sizeof(struct tn_read_item) <= 64, "struct tn_read_item");
 
 struct tn_reading {
 	struct tn_op op;
@@ -260,7 +264,7 @@ struct tn_write_item {
 	uint32_t place;  /* that is being filled */
 	uint32_t source; /* an offload's: of the memory tier */
 	uint32_t near;	 /* place in the near tier that is filled besides, if its copies are over when the block is stored; TN_SLOT_NONE */
-	struct tn_drive_place at; /* of place, where its tier has drives */
+	uint64_t disk;	/* of place, where its tier has drives: of the first object */
 	uint64_t sequence;   /* of its header */
 	uint16_t next;	/* object: the first one not started */
 	uint16_t done;	/* objects */

@@ -83,8 +83,8 @@ static void placed(struct tn_write_item *item, const struct tn_tier_base *t, uin
 		w->op.offset[item - w->items] = t->ops->offset(t, place, w->op.shape, NULL);
 	if (t->ops->traits.reach != TN_REACH_DEVICE)
 		return;
-	t->ops->drives->locate(t, place, &item->at);
-	item->device = (uint8_t)item->at.device;
+	item->disk = t->ops->drives->data_at(t, place);
+	item->device = (uint8_t)tn_ioctx_device(item->disk);
 }
 
 /* ---- slots that only transfers hold ---------------------------------------------------------------------- */
@@ -368,7 +368,7 @@ static struct tn_transfer next_transfer(struct tn_write_item *item)
 	if (t.kind == TN_TRANSFER_OUT)
 		return t;
 	t.device = item->device;
-	t.place = item->at.data + (uint64_t)t.first * (padded / TN_PLACE_ALIGN);
+	t.place = item->disk + (uint64_t)t.first * (padded / TN_PLACE_ALIGN);
 	return t;
 }
 
@@ -570,7 +570,7 @@ static bool write_header(struct tn_write_item *item, uint32_t *taken, bool *late
 		.user = w->save ? TN_TRANSFER_SAVES : TN_TRANSFER_OFFLOADS,
 		.device = item->device,
 		.count = 1,
-		.place = item->at.header,
+		.place = drives->ops->drives->header_at(drives, item->place),
 	};
 
 	if (*taken >> item->device & 1)
@@ -627,7 +627,7 @@ static bool write_headers(struct tn_writing *w)
 static void header_ended(struct tn_write_item *item, const struct tn_part *p)
 {
 	const struct tn_op *op = &item->w->op;
-	const struct tn_header_want what = {item->place, op->keys[p->block], op->tier_space, item->sequence, op->shape, item_checks(item)};
+	const struct tn_header_want what = {item->place, &op->keys[p->block], &op->tier_space, item->sequence, op->shape, item_checks(item)};
 
 	op->cache->row.drives->ops->drives->header_written(op->cache->row.drives, p->buffer, p->status, &what);
 	if (p->status)

@@ -18,18 +18,12 @@
 #define TN_HEADER_BUFFERS 256u
 #define TN_HEADER_NO_BUFFER UINT32_MAX
 
-/* Where a place lies: of the first object and of the header, as IOCBs name them (tn_ioctx_disk). */
-struct tn_drive_place {
-	uint32_t device;
-	uint64_t data, header;
-};
-
 /* A header: what it must say, and where its checksums are. */
 struct tn_header_want {
 	uint32_t place;
-	struct tn_key key;
-	struct tn_tier_space space;
-	uint64_t sequence; /* as the index has it; 0: unknown */
+	const struct tn_key *key;
+	const struct tn_tier_space *space;
+	uint64_t sequence; /* of one that is written; the tier knows that of one that is read */
 	const struct tn_shape *shape;
 	uint64_t *checks; /* shape->layers values */
 };
@@ -57,10 +51,12 @@ struct tn_drive_counts {
 };
 
 struct tn_drive_ops {
-	void (*locate)(const struct tn_tier_base *t, uint32_t place, struct tn_drive_place *at);
+	/* Where a place's first object lies, and its header, as IOCBs name it (tn_ioctx_disk). */
+	uint64_t (*data_at)(const struct tn_tier_base *t, uint32_t place);
+	uint64_t (*header_at)(const struct tn_tier_base *t, uint32_t place);
 
-	/* Sets want->sequence; true: the checksums are known, and want->checks has them. */
-	bool (*header_known)(struct tn_tier_base *t, struct tn_header_want *want);
+	/* True: the checksums are known, and want->checks has them. */
+	bool (*header_known)(struct tn_tier_base *t, const struct tn_header_want *want);
 	/* A free buffer for a block of the caller's, or TN_HEADER_NO_BUFFER: neither reads nor writes get all of them. */
 	uint32_t (*header_take)(struct tn_tier_base *t, bool write, uint32_t block);
 	void (*header_give)(struct tn_tier_base *t, uint32_t buffer);

@@ -5,21 +5,26 @@
 #include "tier/disk/disk.h"
 #include "tier/disk/headers.h"
 
-static void locate(const struct tn_tier_base *t, uint32_t place, struct tn_drive_place *at)
+static uint64_t data_at(const struct tn_tier_base *t, uint32_t place)
 {
 	struct tn_store_place where;
 
 	tn_store_locate(tn_disk_at(t)->store, place, &where);
-	at->device = where.device;
-	at->data = tn_ioctx_disk(where.device, where.data_offset / TN_PLACE_ALIGN);
-	at->header = tn_ioctx_disk(where.device, where.header_offset / TN_STORE_HEADER_BYTES);
+	return tn_ioctx_disk(where.device, where.data_offset / TN_PLACE_ALIGN);
+}
+
+static uint64_t header_at(const struct tn_tier_base *t, uint32_t place)
+{
+	struct tn_store_place where;
+
+	tn_store_locate(tn_disk_at(t)->store, place, &where);
+	return tn_ioctx_disk(where.device, where.header_offset / TN_STORE_HEADER_BYTES);
 }
 
 /* ---- headers -------------------------------------------------------------------------------------------------- */
 
-static bool header_known(struct tn_tier_base *t, struct tn_header_want *want)
+static bool header_known(struct tn_tier_base *t, const struct tn_header_want *want)
 {
-	want->sequence = tn_store_sequence(tn_disk_of(t)->store, want->place);
 	return tn_headers_cached(tn_disk_of(t)->headers, want);
 }
 
@@ -54,7 +59,7 @@ static void header_written(struct tn_tier_base *t, uint32_t buffer, int status, 
 
 	tn_headers_give(h, buffer);
 	if (status == 0)
-		tn_headers_written(h, what->place, &what->key, what->sequence, what->shape->layers, what->checks);
+		tn_headers_written(h, what->place, what->key, what->sequence, what->shape->layers, what->checks);
 }
 
 /* ---- what drives tell, and what is known of them ---------------------------------------------------------------- */
@@ -92,7 +97,8 @@ static void counts(const struct tn_tier_base *t, struct tn_drive_counts *c)
 }
 
 const struct tn_drive_ops tn_disk_drive_ops = {
-	.locate = locate,
+	.data_at = data_at,
+	.header_at = header_at,
 	.header_known = header_known,
 	.header_take = header_take,
 	.header_give = header_give,

@@ -101,7 +101,7 @@ static uint64_t *index_of(struct tn_headers *h, tn_slot slot)
 
 bool tn_headers_cached(struct tn_headers *h, const struct tn_header_want *want)
 {
-	uint64_t at = *index_of(h, want->place);
+	uint64_t at = *index_of(h, want->place), sequence = tn_store_sequence(h->o.store, want->place);
 	uint32_t n = want->shape->layers;
 	const uint64_t *e;
 
@@ -111,8 +111,8 @@ bool tn_headers_cached(struct tn_headers *h, const struct tn_header_want *want)
 	if (at + h->ring_words < h->head + ENTRY_WORDS + n)
 		return false;
 	e = &h->ring[at % h->ring_words];
-	if (e[0] != want->key.word[0] || e[1] != want->key.word[1] || e[2] != (((uint64_t)n << 32) | want->place) ||
-	    (want->sequence && e[3] != want->sequence))
+	if (e[0] != want->key->word[0] || e[1] != want->key->word[1] || e[2] != (((uint64_t)n << 32) | want->place) ||
+	    (sequence && e[3] != sequence))
 		return false;
 	memcpy(want->checks, e + ENTRY_WORDS, n * sizeof(uint64_t));
 	h->hits++;
@@ -165,14 +165,14 @@ const struct tn_header_buffers *tn_headers_buffers(const struct tn_headers *h)
 	return &h->buffers;
 }
 
-static int check(const struct tn_header_want *w, const struct tn_store_header *hdr)
+static int check(const struct tn_header_want *w, uint64_t sequence, const struct tn_store_header *hdr)
 {
-	if (!tn_key_eq(&hdr->entry.key, &w->key))
+	if (!tn_key_eq(&hdr->entry.key, w->key))
 		return tn_fail(-EBADMSG, "header of slot %u: another block's key", w->place);
-	if (w->sequence && hdr->entry.sequence != w->sequence)
+	if (sequence && hdr->entry.sequence != sequence)
 		return tn_fail(-EBADMSG, "header of slot %u: sequence %llu, the index has %llu", w->place,
-			       (unsigned long long)hdr->entry.sequence, (unsigned long long)w->sequence);
-	if (!tn_key_eq(&hdr->space_id, &w->space.id) || hdr->space_epoch != w->space.epoch)
+			       (unsigned long long)hdr->entry.sequence, (unsigned long long)sequence);
+	if (!tn_key_eq(&hdr->space_id, &w->space->id) || hdr->space_epoch != w->space->epoch)
 		return tn_fail(-EBADMSG, "header of slot %u: of another space or epoch %u", w->place, hdr->space_epoch);
 	if (hdr->nobjects != w->shape->layers || hdr->codec != 0 || hdr->key_id != 0)
 		return tn_fail(-EBADMSG, "header of slot %u: %u objects, codec %u, key id %u", w->place, hdr->nobjects,
@@ -191,7 +191,8 @@ int tn_headers_decode(struct tn_headers *h, uint32_t buffer, const struct tn_hea
 
 	h->reads++;
 	tn_store_uuid(h->o.store, w->place, uuid);
-	if (tn_store_header_decode(h->pages + h->offset[buffer], tn_store_header_size(w->shape->layers), uuid, w->place, &hdr) || check(w, &hdr))
+	if (tn_store_header_decode(h->pages + h->offset[buffer], tn_store_header_size(w->shape->layers), uuid, w->place, &hdr) ||
+	    check(w, tn_store_sequence(h->o.store, w->place), &hdr))
 		return -EBADMSG;
 	memcpy(w->checks, hdr.object_checksum, w->shape->layers * sizeof(uint64_t));
 	tn_headers_written(h, w->place, &hdr.entry.key, hdr.entry.sequence, w->shape->layers, w->checks);
