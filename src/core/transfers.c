@@ -34,6 +34,7 @@
 /* An IOCB that is written or out. */
 struct transfer {
 	struct tn_transfer t; /* its first part, which all others are like */
+	struct tn_budget *budget;
 	uint32_t count;
 	uint32_t object_bytes;
 	uint32_t seen; /* had ended when the IOCB was last looked at */
@@ -313,11 +314,6 @@ static const struct tn_copier *copier_of(const struct tn_transfer *t)
 	return tn_pool_copier(t->to ? t->to->pool : t->op->pool);
 }
 
-static struct tn_budget *budget_of(const struct tn_transfer *t)
-{
-	return tn_budget_of(&t->op->cache->transfers->budgets, copier_of(t));
-}
-
 /* So many of the IOCB's objects have ended. Or they are not waited for any more: they wait for no drive, but for their device. */
 static void report_ended(struct tn_cache *cache, struct transfer *x, uint32_t ended, bool moved)
 {
@@ -340,7 +336,7 @@ void tn_transfers_turn(struct tn_cache *cache)
 	if (!tn_budgets_turn(&r->budgets, tn_now_ns(&cache->clock)))
 		return;
 	for (uint32_t id = r->first; id != NONE; id = r->at[id].next)
-		if (budget_of(&r->at[id].t)->stands)
+		if (r->at[id].budget->stands)
 			report_ended(cache, &r->at[id], r->at[id].count, false);
 }
 
@@ -470,9 +466,9 @@ static bool alike(const struct tn_transfer *a, const struct tn_transfer *b)
 }
 
 /* The bytes that are out of this user's, and as it. */
-static uint64_t *out_of(const struct tn_transfer *t)
+static uint64_t *out_of(struct tn_budget *b, const struct tn_transfer *t)
 {
-	return &budget_of(t)->out_bytes[t->user][kinds[t->kind].op == TN_IOCB_COPY];
+	return &b->out_bytes[t->user][kinds[t->kind].op == TN_IOCB_COPY];
 }
 
 static bool writes(const struct tn_transfer *t)
@@ -495,22 +491,24 @@ static bool is_bounded(const struct tn_cache *cache, const struct tn_transfer *t
  */
 static bool may_take(struct tn_cache *cache, const struct tn_transfer *t)
 {
-	struct tn_budget *b = budget_of(t);
+	struct tn_budgets *all = &cache->transfers->budgets;
+	const struct tn_copier *copier = copier_of(t);
+	struct tn_budget *b = tn_budget_of(all, copier);
 	bool loads = tn_loads_move(cache);
-	uint32_t depth = tn_budget_depth(copier_of(t)), keep = 0;
+	uint32_t depth = tn_budget_depth(copier), keep = 0;
 	uint64_t most = (uint64_t)cache->o.io_depth * (kinds[t->kind].op == TN_IOCB_COPY ? TN_CHUNK_BYTES : TN_IO_BYTES);
 
 	if (is_bounded(cache, t) || (b->stands && t->kind != TN_TRANSFER_WRITE_HEADER))
 		return false;
 	if (writes(t)) {
 		keep = loads ? depth * 3 / 4 : depth / 2;
-		if (t->kind != TN_TRANSFER_WRITE_HEADER && *out_of(t) > (loads ? most / 4 : most))
+		if (t->kind != TN_TRANSFER_WRITE_HEADER && *out_of(b, t) > (loads ? most / 4 : most))
 			return false;
 	} else if (t->kind == TN_TRANSFER_IN || t->kind == TN_TRANSFER_IN_NEAR || (t->kind == TN_TRANSFER_READ && !cache->schedule)) {
 		if (t->op->iocbs >= 2 && t->op->out_bytes >= WINDOW_BYTES)
 			return false;
 	}
-	return tn_share_may(&b->share, t->user, tn_budget_left(&cache->transfers->budgets, copier_of(t)), keep);
+	return tn_share_may(&b->share, t->user, tn_budget_left(all, copier), keep);
 }
 
 static uint32_t take(struct tn_cache *cache, const struct tn_transfer *t)
@@ -526,7 +524,7 @@ static uint32_t take(struct tn_cache *cache, const struct tn_transfer *t)
 		return NONE;
 	tn_budget_took(&r->budgets, copier_of(t), t->user);
 	r->open[r->nopen++] = id;
-	r->at[id] = (struct transfer){.t = *t, .object_bytes = t->op->shape->padded_bytes};
+	r->at[id] = (struct transfer){.t = *t, .budget = tn_budget_of(&r->budgets, copier_of(t)), .object_bytes = t->op->shape->padded_bytes};
 	if (kinds[t->kind].list == TN_LIST_HEADERS)
 		r->at[id].object_bytes = t->op->header_shape->padded_bytes;
 	t->op->iocbs++;
@@ -609,7 +607,7 @@ bool tn_transfer_add(const struct tn_transfer *t)
 	x->count += t->count;
 	x->bytes += bytes;
 	t->op->out_bytes += bytes;
-	*out_of(t) += bytes;
+	*out_of(x->budget, t) += bytes;
 	return true;
 }
 
@@ -670,7 +668,7 @@ static void unlink_iocb(struct tn_cache *cache, uint32_t id, uint32_t before)
 		r->last = before;
 	report_ended(cache, x, x->count, true);
 	x->t.op->out_bytes -= x->bytes;
-	*out_of(&x->t) -= x->bytes;
+	*out_of(x->budget, &x->t) -= x->bytes;
 }
 
 /* All of its parts were told. */
