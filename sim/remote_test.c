@@ -25,7 +25,7 @@ struct pending {
 	struct tn_object_transfer t;
 	char name[TN_OBJECT_NAME_BYTES];
 	uint64_t due_ns;
-	bool busy;
+	bool busy, asks;
 };
 
 /* The store, and the client of it: a request is answered latency_ns after it came, or later, and what was asked last first; mute: never; fails: with that status. */
@@ -114,7 +114,7 @@ static int poll_slot(struct tn_object_client *c, uint32_t slot)
 		return -EINPROGRESS;
 	p->busy = false;
 	store.busy--;
-	return late ? -ETIMEDOUT : answer(p);
+	return late ? -ETIMEDOUT : p->asks ? store.fails : answer(p);
 }
 
 static void forget_requests(struct tn_object_client *c)
@@ -125,6 +125,25 @@ static void forget_requests(struct tn_object_client *c)
 
 static const struct tn_object_client_ops client_ops = {
 	.size = sizeof(client_ops), .name = "script", .begin = begin, .poll = poll_slot, .destroy = forget_requests};
+
+/* Answers when the request for the first object's header would. */
+static int ask_many(struct tn_object_client *c, uint32_t slot, struct tn_object_find *f)
+{
+	const struct tn_object_transfer head = {.name = "find", .deadline_ns = f->deadline_ns};
+	char name[TN_OBJECT_NAME_BYTES];
+
+	for (f->found = 0; f->found < f->n; f->found++) {
+		f->name(f, f->found, name);
+		if (!find(name))
+			break;
+	}
+	begin(c, slot, &head);
+	store.slot[slot].asks = true;
+	return 0;
+}
+
+static const struct tn_object_client_ops reader_ops = {
+	.size = sizeof(reader_ops), .name = "script", .read_only = true, .begin = begin, .find = ask_many, .poll = poll_slot, .destroy = forget_requests};
 
 static int make(const struct tn_tier_env *env, struct tn_tier_base **out)
 {
@@ -296,6 +315,39 @@ static void a_look_up_ends_at_the_first_block_that_is_missing(void **state)
 		assert_int_equal(look_up(r, CHAIN), gap);
 		assert_in_range(store.requests, gap + 1, gap + TN_OBJECT_SLOTS);
 	}
+	rig_tear_down(r);
+}
+
+static void a_store_that_answers_for_many_keys_is_asked_once(void **state)
+{
+	struct rig *r = node();
+
+	for (uint32_t i = 0; i < CHAIN; i++)
+		assert_int_equal(write_one(r, 1 + i), 0);
+	store.client.ops = &reader_ops;
+	for (uint32_t gap = CHAIN + 1; gap-- > 0;) {
+		store.requests = 0;
+		assert_int_equal(look_up(r, CHAIN), gap);
+		assert_int_equal(store.requests, 1);
+		if (gap)
+			object_of(r, gap)->name[0] = '!'; /* nobody finds it */
+	}
+	store.fails = -EIO;
+	assert_int_equal(look_up(r, CHAIN), 0);
+	store.client.ops = &client_ops;
+	rig_tear_down(r);
+}
+
+static void a_store_for_reading_only_has_no_place_for_a_block(void **state)
+{
+	struct rig *r = node();
+	struct tn_place_wait wait = {0};
+	uint32_t place;
+
+	store.client.ops = &reader_ops;
+	assert_int_equal(tier_of(r)->ops->place(tier_of(r), &wait, 1, &place), -EROFS);
+	store.client.ops = &client_ops;
+	assert_int_equal(tier_of(r)->ops->place(tier_of(r), &wait, 1, &place), 1);
 	rig_tear_down(r);
 }
 
@@ -640,6 +692,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_was_written_is_found_and_comes_back),
 		cmocka_unit_test(a_look_up_ends_at_the_first_block_that_is_missing),
+		cmocka_unit_test(a_store_that_answers_for_many_keys_is_asked_once),
+		cmocka_unit_test(a_store_for_reading_only_has_no_place_for_a_block),
 		cmocka_unit_test(what_is_not_the_block_is_not_there),
 		cmocka_unit_test(a_store_that_does_not_answer_is_left_alone_and_asked_again),
 		cmocka_unit_test(a_store_that_refuses_costs_the_cache_nothing),

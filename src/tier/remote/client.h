@@ -32,6 +32,16 @@ struct tn_object_transfer {
 	uint64_t deadline_ns;
 };
 
+#define TN_OBJECT_NAMES 1024u /* of one find */
+
+/* How many of the first of n objects are there. The caller's until it has ended. */
+struct tn_object_find {
+	uint32_t n;
+	void (*name)(const struct tn_object_find *f, uint32_t i, char name[TN_OBJECT_NAME_BYTES]); /* of object i; called within find alone */
+	uint64_t deadline_ns;
+	uint32_t found; /* out, when poll says 0 */
+};
+
 struct tn_object_client {
 	const struct tn_object_client_ops *ops;
 };
@@ -39,8 +49,11 @@ struct tn_object_client {
 struct tn_object_client_ops {
 	size_t size;
 	const char *name;
+	bool read_only; /* begin with write is -EROFS: nothing is ever offloaded there */
 	/* 0: it has begun in the slot, which is free; or why not. */
 	int (*begin)(struct tn_object_client *c, uint32_t slot, const struct tn_object_transfer *t);
+	/* In one round trip, and begins as begin does. NULL: the store has no such question, and first bytes of objects are read instead. */
+	int (*find)(struct tn_object_client *c, uint32_t slot, struct tn_object_find *f);
 	/*
 	 * -EINPROGRESS; else the slot is free, and nothing of it moves: 0; -ENOENT: no such object; -EEXIST: there is one already; -ETIMEDOUT; -EIO and what
 	 * else the store says.

@@ -27,9 +27,11 @@
 
 /* A look-up's header, or a block; free if both are NULL. */
 struct slot {
+	const struct remote *remote;
 	struct tn_tier_probe *probe;
 	struct tn_tier_move *move;
-	uint32_t key; /* of the probe's */
+	uint32_t key; /* of the probe's: that is asked for, or the first of those */
+	struct tn_object_find find; /* n: how many are asked for; 0: key alone, by its header */
 	unsigned char *buffer;
 	uint64_t bytes;
 };
@@ -93,7 +95,9 @@ static void hear(struct remote *r, bool write, int status, uint64_t now_ns)
 
 static int health(const struct tn_tier_base *t)
 {
-	return remote_at(t)->alone_ns ? -EHOSTDOWN : 0;
+	const struct remote *r = remote_at(t);
+
+	return r->alone_ns ? -EHOSTDOWN : r->client->ops->read_only ? -EROFS : 0;
 }
 
 /* ---- slots ----------------------------------------------------------------------------------------------------------- */
@@ -308,27 +312,54 @@ static struct tn_tier_probe *next_probe(struct remote *r)
 	return NULL;
 }
 
+static void name_key(const struct tn_object_find *f, uint32_t i, char name[TN_OBJECT_NAME_BYTES])
+{
+	const struct slot *s = tn_container_of(f, struct slot, find);
+
+	tn_object_name(s->remote->prefix, &s->probe->space, &s->probe->keys[s->key + i], name, TN_OBJECT_NAME_BYTES);
+}
+
+/* The keys of a look-up that the slot asks for: the next one, or as many as the client takes. */
+static void take_keys(const struct remote *r, struct slot *s)
+{
+	struct tn_tier_probe *p = s->probe;
+	uint32_t left = p->n - p->asked, n = left < TN_OBJECT_NAMES ? left : TN_OBJECT_NAMES;
+
+	s->key = p->asked;
+	s->find.n = r->client->ops->find ? n : 0;
+	p->asked += s->find.n ? s->find.n : 1;
+}
+
 static int begin_probe(struct remote *r, struct slot *s, uint64_t now_ns)
 {
 	struct tn_object_transfer t = {.part = {{NULL, TN_OBJECT_HEAD_BYTES}}, .deadline_ns = now_ns + PROBE_NS};
-	int rc = fit(r, s, TN_OBJECT_HEAD_BYTES);
+	int rc;
 
+	if (s->find.n) {
+		s->find.name = name_key;
+		s->find.deadline_ns = t.deadline_ns;
+		return r->client->ops->find(r->client, (uint32_t)(s - r->slot), &s->find);
+	}
+	rc = fit(r, s, TN_OBJECT_HEAD_BYTES);
 	return rc ? rc : begin(r, s, &s->probe->space, &s->probe->keys[s->key], &t);
 }
 
 static void answer(struct remote *r, struct slot *s, int status)
 {
 	struct tn_tier_probe *p = s->probe;
-	bool there;
+	uint32_t first = s->key, n = s->find.n ? s->find.n : 1, there;
 
 	s->probe = NULL;
 	if (p == &r->nobody)
 		return;
-	there = status == 0 && tn_object_check(s->buffer, &p->space, &p->keys[s->key]) == 0;
-	if (!there && (status == 0 || status == -EIO))
-		is_bad(r, &p->space, &p->keys[s->key]);
-	if (!there && s->key < p->found)
-		p->found = s->key;
+	if (s->find.n)
+		there = status ? 0 : s->find.found;
+	else
+		there = status == 0 && tn_object_check(s->buffer, &p->space, &p->keys[first]) == 0;
+	if (there == 0 && !s->find.n && (status == 0 || status == -EIO))
+		is_bad(r, &p->space, &p->keys[first]);
+	if (there < n && first + there < p->found)
+		p->found = first + there;
 	if (is_answered(r, p))
 		end_probe(r, p, 0);
 }
@@ -383,7 +414,7 @@ static bool fill_slot(struct remote *r, uint64_t now_ns)
 		return false;
 	s->probe = next_probe(r);
 	if (s->probe)
-		s->key = s->probe->asked++;
+		take_keys(r, s);
 	else
 		s->move = next_move(r);
 	if (!s->probe && !s->move)
@@ -435,8 +466,10 @@ static int place(struct tn_tier_base *t, struct tn_place_wait *w, uint32_t want,
 {
 	uint32_t n = want < TN_PLACES_AT_ONCE ? want : TN_PLACES_AT_ONCE;
 
-	if (health(t))
-		return tn_fail(-EHOSTDOWN, "the remote store does not answer");
+	int rc = health(t);
+
+	if (rc)
+		return tn_fail(rc, "the remote store %s", rc == -EROFS ? "is for reading only" : "does not answer");
 	memset(out, 0, n * sizeof(*out));
 	return (int)n;
 }
@@ -534,6 +567,8 @@ int tn_remote_tier_create(const struct tn_tier_env *env, struct tn_object_client
 	r->client = client;
 	r->base.ops = &ops;
 	r->base.tier = TN_TIER_REMOTE;
+	for (uint32_t i = 0; i < TN_OBJECT_SLOTS; i++)
+		r->slot[i].remote = r;
 	snprintf(r->prefix, sizeof(r->prefix), "%s", prefix);
 	tn_list_init(&r->probes);
 	tn_list_init(&r->reads);
