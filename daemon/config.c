@@ -62,9 +62,9 @@ const struct config_setting config_settings[] = {
 	{"cluster_secret_file", CONFIG_PATH, AT(cluster_secret_file), 0, 0, NULL, false,
 	 "File of mode 0600 with 16 to 4096 secret bytes, as /etc/tenuto/cluster.secret: the same on all nodes that are to know blocks by the same "
 	 "keys. off: this store's own secret, which no other store has."},
-	{"remote", CONFIG_TEXT, AT(remote), 0, 0, NULL, false,
+	{"remote", CONFIG_SPECS, AT(remote), 0, 0, NULL, false,
 	 "Object store behind all tiers, as s3,bucket=kv-cache,prefix=NAME: nodes with the same cluster_secret_file find each other's blocks there. "
-	 "Credentials are the environment's. off: none."},
+	 "Or a list of up to 8, asked in their order. Credentials are the environment's. off: none."},
 	{"socket", CONFIG_SOCKET, AT(socket), 0, 0, NULL, false,
 	 "Unix socket at which processes of the same user attach to the cache (tn_cache_attach), as /run/tenuto/tenuto.sock: a path of at "
 	 "most 107 bytes in a directory that is there. auto: tenuto.sock in $RUNTIME_DIRECTORY (systemd's), $XDG_RUNTIME_DIR or /run/tenuto, "
@@ -232,6 +232,9 @@ int config_value(void *to, const struct config_setting *s, const char *value, ch
 	case CONFIG_TEXT:
 		*(const char **)to = value;
 		return 0;
+	case CONFIG_SPECS:
+		*(char *)to = 0;
+		return config_add_spec(to, value, why);
 	case CONFIG_SIZE:
 	case CONFIG_COUNT:
 	case CONFIG_TIME:
@@ -264,6 +267,18 @@ int config_add_dir(struct config *c, const struct config_setting *s, const char 
 		return -EINVAL;
 	}
 	dirs->item[dirs->n++] = value;
+	return 0;
+}
+
+int config_add_spec(char *specs, const char *value, char *why)
+{
+	size_t n = strlen(specs), bytes = strlen(value);
+
+	if (n + bytes + 2 > CONFIG_SPECS_BYTES) {
+		snprintf(why, CONFIG_WHY, "longer than %d bytes: write less", CONFIG_SPECS_BYTES - 2);
+		return -EINVAL;
+	}
+	snprintf(specs + n, CONFIG_SPECS_BYTES - n, "%s%s", n ? ";" : "", value);
 	return 0;
 }
 
@@ -395,6 +410,26 @@ static void print_clients(FILE *out, const struct clients *clients)
 		print_client(out, &clients->item[i]);
 }
 
+/* One text, or a list. */
+static void print_specs(FILE *out, const char *specs)
+{
+	char one[CONFIG_SPECS_BYTES];
+	size_t n;
+
+	if (!strchr(specs, ';')) {
+		putc(' ', out);
+		print_text(out, specs);
+		return;
+	}
+	putc('\n', out);
+	for (; *specs; specs += n + (specs[n] != 0)) {
+		n = strcspn(specs, ";");
+		snprintf(one, sizeof(one), "%.*s", (int)n, specs);
+		fputs("  - ", out);
+		print_text(out, one);
+	}
+}
+
 static void print_value(FILE *out, const struct config_setting *s, const void *value)
 {
 	const struct cli_strings *dirs = value;
@@ -409,6 +444,9 @@ static void print_value(FILE *out, const struct config_setting *s, const void *v
 		return;
 	case CONFIG_CLIENTS:
 		print_clients(out, value);
+		return;
+	case CONFIG_SPECS:
+		print_specs(out, value);
 		return;
 	case CONFIG_TEXT:
 	case CONFIG_PATH:
@@ -441,7 +479,7 @@ void config_print(const struct config *c, FILE *out)
 	for (const struct config_setting *s = config_settings; s->name; s++) {
 		fputc('\n', out);
 		print_comment(out, s->help);
-		fprintf(out, s->kind == CONFIG_DIRS || s->kind == CONFIG_CLIENTS ? "%s:" : "%s: ", s->name);
+		fprintf(out, s->kind == CONFIG_DIRS || s->kind == CONFIG_CLIENTS || s->kind == CONFIG_SPECS ? "%s:" : "%s: ", s->name);
 		print_value(out, s, (const char *)c + s->offset);
 	}
 }
@@ -467,6 +505,8 @@ bool config_same(const struct config_setting *s, const struct config *a, const s
 		return same_dirs(x, y);
 	case CONFIG_CLIENTS:
 		return clients_same(x, y);
+	case CONFIG_SPECS:
+		return strcmp(x, y) == 0;
 	case CONFIG_TEXT:
 	case CONFIG_PATH:
 	case CONFIG_CHOICE:

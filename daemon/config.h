@@ -22,12 +22,15 @@
 #define CONFIG_WHY 768
 /* Most settings. */
 #define CONFIG_SETTINGS_MAX 32
+/* Of all specs together. */
+#define CONFIG_SPECS_BYTES 4096
 /* Of a socket's path: sockaddr_un. */
 #define CONFIG_SOCKET_BYTES 107
 
 enum config_kind {
 	CONFIG_DIRS,   /* struct cli_strings: absolute paths */
 	CONFIG_TEXT,   /* const char * */
+	CONFIG_SPECS,  /* char [CONFIG_SPECS_BYTES]: texts with ";" between them; "off": none */
 	CONFIG_CHOICE, /* const char *, one of the setting's choices */
 	CONFIG_LISTEN, /* const char *: a numeric address with its port, or "off" */
 	CONFIG_SOCKET, /* const char *: an absolute path, "auto" or "off" */
@@ -73,7 +76,7 @@ struct config {
 	const char *slack; /* directory of slack tables, or "off" */
 	const char *plugins; /* directory of plugins, or "off" */
 	const char *cluster_secret_file; /* or "off" */
-	const char *remote;		 /* likewise */
+	char remote[CONFIG_SPECS_BYTES]; /* likewise; several have ";" between them */
 	uint64_t max_blocks, max_ops, max_op_blocks;
 	const char *io_engine;
 	uint64_t io_depth, executors, workers;
@@ -104,6 +107,8 @@ extern const struct config_setting client_settings[];
 int config_value(void *to, const struct config_setting *s, const char *value, char *why);
 /* The same of a setting of c, of any kind but CONFIG_DIRS and CONFIG_CLIENTS: 0, or -EINVAL and in why what is wrong and what to write. Keeps the text. */
 int config_set(struct config *c, const struct config_setting *s, const char *value, char *why);
+/* The same of the next one of CONFIG_SPECS, of which there are none before the first. */
+int config_add_spec(char *specs, const char *value, char *why);
 /* The same of the next one of CONFIG_DIRS. */
 int config_add_dir(struct config *c, const struct config_setting *s, const char *value, char *why);
 

@@ -152,6 +152,23 @@ static int read_clients(const struct reader *r, const yaml_node_t *list)
 	return rc;
 }
 
+static int read_specs(const struct reader *r, const struct config_setting *s, const yaml_node_t *list)
+{
+	char *specs = (char *)r->c + s->offset, why[CONFIG_WHY];
+
+	*specs = 0;
+	for (const yaml_node_item_t *i = list->data.sequence.items.start; i < list->data.sequence.items.top; i++) {
+		const yaml_node_t *node = yaml_document_get_node(&r->c->document, *i);
+		const char *text = text_of(node);
+
+		if (!text || !*text)
+			return wrong(r, line_of(node), "%s: no text: write one such as s3,bucket=NAME", s->name);
+		if (config_add_spec(specs, text, why))
+			return wrong(r, line_of(node), "%s: %.500s", s->name, why);
+	}
+	return *specs ? 0 : wrong(r, line_of(list), "%s: an empty list: name some, or write off", s->name);
+}
+
 static int read_setting(const struct reader *r, const yaml_node_t *key, const yaml_node_t *value)
 {
 	const char *name = text_of(key), *text = text_of(value);
@@ -176,6 +193,8 @@ static int read_setting(const struct reader *r, const yaml_node_t *key, const ya
 		if (value->type == YAML_SEQUENCE_NODE)
 			return read_dirs(r, s, value);
 	}
+	if (s->kind == CONFIG_SPECS && value->type == YAML_SEQUENCE_NODE)
+		return read_specs(r, s, value);
 	if (!text)
 		return wrong(r, line_of(value), "%s: a list or a mapping, or text with a zero byte: write one value", name);
 	return config_set(r->c, s, text, why) ? wrong(r, line_of(value), "%s: %.500s", name, why) : 0;

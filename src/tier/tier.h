@@ -108,6 +108,7 @@ struct tn_tier_probe {
 	uint32_t found; /* out: that many of the first keys are there */
 	uint32_t asked;	 /* the tier's, */
 	uint64_t due_ns; /* likewise */
+	uint32_t from, store, left; /* likewise */
 	/* Whether somebody still waits for it; the tier may end one that nobody waits for. NULL: somebody does. */
 	bool (*wanted)(const struct tn_tier_probe *probe);
 	void (*done)(struct tn_tier_probe *probe, int status);
@@ -127,6 +128,8 @@ struct tn_tier_move {
 	void *owner;
 	uint64_t due_ns; /* the tier's */
 	bool cancelled;	 /* likewise */
+	uint32_t tried;	 /* likewise */
+	int status;	 /* likewise */
 };
 
 struct tn_tier_ops {

@@ -187,6 +187,12 @@ def what_the_settings_name_must_be_there_when_the_file_is_checked():
     if "chmod 0600" not in asked("--config", put(good + "cluster_secret_file: %s/open\n" % here), "--check-config", rc=ENVIRONMENT).stderr:
         fail("a secret that others can read")
     asked("--config", put(good + "cluster_secret_file: %s/secret\nremote: s3,bucket=kv\n" % here), "--check-config")
+    several = asked("--config", put(good + "remote:\n  - s3,bucket=kv\n  - s3,bucket=b,prefix=x\n"), "--print-config").stdout
+    if 'remote:\n  - "s3,bucket=kv"\n  - "s3,bucket=b,prefix=x"\n' not in several or asked("--config", put(several), "--print-config").stdout != several:
+        fail("remotes are not printed as a list: %s" % several)
+    for value, word in (("[]", "an empty list"), ("[[a]]", "no text"), ('["%s"]' % ("x" * 5000), "write less")):
+        if word not in asked("--config", put(good + "remote: %s\n" % value), "--check-config", rc=USAGE).stderr:
+            fail("remote: %.20s is taken" % value)
     if os.geteuid():
         os.chmod("kv/default", 0o555)
         err = asked("--config", put(good), "--check-config", rc=ENVIRONMENT).stderr

@@ -1,23 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The remote tier: blocks as objects of a store that other nodes use, too (object.h), through a client (client.h). It reads blocks into memory, verified
- * against their own headers, and writes blocks that no node has written yet. It deletes nothing: what leaves the tier is forgotten here alone.
+ * The remote tier: blocks as objects of stores that other nodes use, too (object.h, store.h). It has one or more remotes in an order, and each has its own
+ * slots and circuit breaker:
  *
- * A store that fails or is late three times in a row is left alone for some seconds: nothing is found there, nothing is written, and what was to come from
- * there is a miss at once.
+ * - A look-up asks the first remote for as many blocks as it has without a gap, then the next one from that gap on, and ends when no other remote has the
+ *   block at the gap.
+ * - A read asks the remote that had the block last, then the others in their order, until one has it.
+ * - A write goes to each remote that takes writes, one after the other.
+ *
+ * What leaves the tier is forgotten here alone: nothing is deleted.
  *
  * Owner thread only.
  */
 #ifndef TN_TIER_REMOTE_REMOTE_H
 #define TN_TIER_REMOTE_REMOTE_H
 
+#include "tier/remote/store.h"
 #include "tier/row.h"
 
 extern const struct tn_tier_maker tn_remote_tier_maker;
 
-struct tn_object_client;
-
-/* With another client than the options', which goes with the tier, also if there is none for an error. prefix: of the objects' names, 1 to 63 bytes. */
-int tn_remote_tier_create(const struct tn_tier_env *env, struct tn_object_client *client, const char *prefix, struct tn_tier_base **out);
+/* With other clients than the options', in the order in which they are asked. They go with the tier, also if there is none for an error. */
+int tn_remote_tier_create(const struct tn_tier_env *env, const struct tn_object_store_opts *remotes, uint32_t n, struct tn_tier_base **out);
 
 #endif

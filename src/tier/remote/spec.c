@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tier/remote/spec.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+
+#define PREFIX "tenuto"
+#define NAME_BYTES 24u /* of a client's word in a remote's name: a number may follow */
+
+static int wrong(uint32_t i, const struct tn_remote_spec *spec, const char *what)
+{
+	return tn_fail(-EINVAL, "remote %u (%s): %s", i + 1, spec->store.name, what);
+}
+
+/* A setting of the tier's own; false: it is the client's. */
+static bool take(struct tn_remote_spec *spec, const char *setting, size_t n, const char **error)
+{
+	static const char prefix[] = "prefix=";
+	size_t key = sizeof(prefix) - 1;
+
+	if (n < key || strncmp(setting, prefix, key) != 0)
+		return false;
+	if (n == key || n - key >= TN_PREFIX_BYTES)
+		*error = "a prefix has 1 to 63 bytes";
+	else
+		snprintf(spec->store.prefix, TN_PREFIX_BYTES, "%.*s", (int)(n - key), setting + key);
+	return true;
+}
+
+/* text: n bytes of one spec. */
+static int parse(uint32_t i, const char *text, size_t n, struct tn_remote_spec *spec)
+{
+	size_t word = strcspn(text, ",;"), at = word;
+	const char *error = NULL;
+
+	snprintf(spec->store.name, TN_REMOTE_NAME_BYTES, "%.*s", (int)(word < NAME_BYTES ? word : NAME_BYTES), text);
+	snprintf(spec->store.prefix, TN_PREFIX_BYTES, "%s", PREFIX);
+	if (word == 0)
+		return wrong(i, spec, "no client: write one such as s3,bucket=NAME");
+	if (memchr(text, '=', word))
+		return wrong(i, spec, "a setting without its client; in YAML write one remote per line, each as - s3,bucket=NAME");
+	if (n >= TN_SPEC_BYTES)
+		return wrong(i, spec, "its settings are longer than 511 bytes");
+	memcpy(spec->client, text, word);
+	while (at < n && !error) {
+		size_t length = strcspn(text + at + 1, ",;");
+
+		if (!take(spec, text + at + 1, length, &error))
+			strncat(spec->client, text + at, length + 1);
+		at += length + 1;
+	}
+	return error ? wrong(i, spec, error) : 0;
+}
+
+/* How many of the remotes before number i have the same first word. */
+static uint32_t same_before(const struct tn_remote_spec *specs, uint32_t i)
+{
+	size_t word = strcspn(specs[i].client, ",");
+	uint32_t n = 0;
+
+	for (uint32_t k = 0; k < i; k++)
+		n += strcspn(specs[k].client, ",") == word && strncmp(specs[k].client, specs[i].client, word) == 0;
+	return n;
+}
+
+int tn_remote_specs(const char *text, struct tn_remote_spec *out)
+{
+	for (uint32_t i = 0; i < TN_REMOTES_MAX; i++) {
+		size_t n = strcspn(text, ";"), at;
+		uint32_t before;
+		int rc;
+
+		memset(&out[i], 0, sizeof(out[i]));
+		rc = parse(i, text, n, &out[i]);
+		if (rc)
+			return rc;
+		before = same_before(out, i);
+		at = strlen(out[i].store.name);
+		if (before > 0)
+			snprintf(out[i].store.name + at, TN_REMOTE_NAME_BYTES - at, "-%u", before + 1);
+		if (!text[n])
+			return (int)i + 1;
+		text += n + 1;
+	}
+	return tn_fail(-EINVAL, "more than %u remotes: write at most so many", TN_REMOTES_MAX);
+}

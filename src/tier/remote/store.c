@@ -1,0 +1,461 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tier/remote/store.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/checksum.h"
+#include "base/error.h"
+#include "tier/remote/object.h"
+
+#define MOVE_NS 10000000000ull	   /* deadline of a block, and so much later by its size: */
+#define NS_PER_BYTE 2000u	   /* 16 at the same time get through a link of 10 MB/s */
+#define WRITES 4u		   /* slots that writes may have at once: the others are for look-ups and reads, which somebody waits for */
+#define PROBE_NS 2000000000ull	   /* likewise of a look-up's header */
+#define POLL_NS 200000ull	   /* between looks at what is under way */
+#define FAILURES 3u		   /* in a row, and the store is left alone, ... */
+#define ALONE_NS 5000000000ull	   /* ... for so long */
+#define BAD 64u			   /* objects that are remembered as damaged */
+#define QUIET_NS 60000000000ull	   /* between lines of the log about single failures */
+
+/* A look-up's header, or a block; free if both are NULL. */
+struct slot {
+	const struct tn_object_store *store;
+	struct tn_tier_probe *probe;
+	struct tn_tier_move *move;
+	uint32_t key; /* of the probe's: that is asked for, or the first of those */
+	struct tn_object_find find; /* n: how many are asked for; 0: key alone, by its header */
+	unsigned char *buffer;
+	uint64_t bytes;
+};
+
+/* A block whose object is not it: the next write of it replaces the object. */
+struct bad {
+	struct tn_key space, key;
+};
+
+struct tn_object_store {
+	const struct tn_tier_env *env;
+	struct tn_object_store_opts o;
+	struct tn_object_store_owner owner;
+	struct tn_list probes;	      /* all that have not ended; those that were asked for longest ago first */
+	struct tn_list reads, writes; /* that wait for slots */
+	struct tn_tier_probe nobody;  /* stands for one that has ended before its last answers */
+	struct slot slot[TN_OBJECT_SLOTS];
+	uint32_t busy, writing; /* slots; those of writes */
+	uint32_t failures;
+	struct bad bad[BAD];
+	uint32_t nbad;	   /* that there ever were: the oldest make room */
+	uint64_t quiet_ns; /* until when another first failure is no line of the log */
+	uint64_t alone_ns; /* until when the store is left alone; 0: it is not */
+};
+
+/* ---- the store's health ------------------------------------------------------------------------------------------- */
+
+/* write: what has no place to be written to, as a bucket that there is not, is no answer to go on with. */
+static void hear(struct tn_object_store *r, bool write, int status, uint64_t now_ns)
+{
+	if (status == 0 || status == -EEXIST || (status == -ENOENT && !write)) {
+		if (r->failures >= FAILURES)
+			tn_log(r->env->log, TN_LOG_INFO, "remote %s: the store answers again", r->o.name);
+		r->failures = 0;
+		return;
+	}
+	if (++r->failures == 1 && now_ns >= r->quiet_ns) {
+		tn_log(r->env->log, TN_LOG_WARN, "remote %s: a %s failed (error %d)%s", r->o.name, write ? "write" : "read", -status,
+		       write && status == -ENOENT ? ": is there such a bucket?" : "");
+		r->quiet_ns = now_ns + QUIET_NS;
+	}
+	if (r->failures < FAILURES)
+		return;
+	if (r->failures == FAILURES)
+		tn_log(r->env->log, TN_LOG_WARN, "remote %s: %u requests in a row failed (error %d); the store is asked again in %llu s", r->o.name, r->failures,
+		       -status, ALONE_NS / 1000000000ull);
+	r->alone_ns = now_ns + ALONE_NS;
+}
+
+/* Left alone, or tried by one request, for which no other waits. */
+static bool is_down(const struct tn_object_store *r)
+{
+	return r->alone_ns || (r->failures >= FAILURES && r->busy > 0);
+}
+
+int tn_object_store_health(const struct tn_object_store *r)
+{
+	return r->o.client->ops->read_only ? -EROFS : is_down(r) ? -EHOSTDOWN : 0;
+}
+
+/* ---- slots ----------------------------------------------------------------------------------------------------------- */
+
+static struct slot *free_slot(struct tn_object_store *r)
+{
+	for (uint32_t i = 0; i < TN_OBJECT_SLOTS; i++)
+		if (!r->slot[i].probe && !r->slot[i].move)
+			return &r->slot[i];
+	return NULL;
+}
+
+static int fit(const struct tn_object_store *r, struct slot *s, uint64_t bytes)
+{
+	if (s->bytes >= bytes)
+		return 0;
+	tn_put(r->env->alloc, s->buffer, s->bytes);
+	s->buffer = tn_get(r->env->alloc, bytes);
+	s->bytes = s->buffer ? bytes : 0;
+	return s->buffer ? 0 : -ENOMEM;
+}
+
+/* The slot's buffer is written, or read, and perhaps data behind it. */
+static int begin(struct tn_object_store *r, struct slot *s, const struct tn_tier_space *space, const struct tn_key *key, struct tn_object_transfer *t)
+{
+	char name[TN_OBJECT_NAME_BYTES];
+
+	tn_object_name(r->o.prefix, space, key, name, sizeof(name));
+	t->name = name;
+	t->part[0].address = s->buffer;
+	return r->o.client->ops->begin(r->o.client, (uint32_t)(s - r->slot), t);
+}
+
+/* ---- damaged objects ------------------------------------------------------------------------------------------------ */
+
+static struct bad *find_bad(struct tn_object_store *r, const struct tn_tier_space *space, const struct tn_key *key)
+{
+	for (uint32_t i = 0; i < BAD; i++)
+		if (tn_key_eq(&r->bad[i].key, key) && tn_key_eq(&r->bad[i].space, &space->id))
+			return &r->bad[i];
+	return NULL;
+}
+
+static void is_bad(struct tn_object_store *r, const struct tn_tier_space *space, const struct tn_key *key)
+{
+	char name[TN_OBJECT_NAME_BYTES];
+
+	if (find_bad(r, space, key))
+		return;
+	tn_object_name(r->o.prefix, space, key, name, sizeof(name));
+	tn_log(r->env->log, TN_LOG_WARN, "remote %s: object %s is damaged; who saves the block again replaces it", r->o.name, name);
+	r->bad[r->nbad++ % BAD] = (struct bad){space->id, *key};
+}
+
+/* ---- blocks -------------------------------------------------------------------------------------------------------- */
+
+/* Where the block lies in one piece: there its bytes go to, or come from, without a copy. NULL: it is scattered. */
+static unsigned char *piece_of(const struct tn_tier_move *m)
+{
+	return m->mem.layout ? NULL : tn_mapping_address(m->mem.memory, m->mem.flat);
+}
+
+/* What is not the block is not there: the core forgets it, and somebody computes it anew. In the block's pages another process could change it. */
+static int unpack(const struct tn_object_store *r, const struct tn_tier_move *m, const unsigned char *object)
+{
+	const unsigned char *piece = piece_of(m), *data = piece ? piece : object + tn_object_header_bytes(m->shape);
+	const struct tn_shape *s = m->shape;
+	struct iovec iov[TN_OBJECT_IOVS_MAX];
+
+	if (tn_object_decode(object, m))
+		return -ENOENT;
+	for (uint32_t l = 0; l < s->layers && r->env->o->verify; l++)
+		if (tn_checksum(data + (uint64_t)l * s->padded_bytes, s->object_bytes) != m->checks[l])
+			return -ENOENT;
+	for (uint32_t l = 0; l < s->layers && !piece; l++)
+		tn_span_store(&m->mem, s, l, data + (uint64_t)l * s->padded_bytes, iov);
+	return 0;
+}
+
+static int begin_move(struct tn_object_store *r, struct slot *s, uint64_t now_ns)
+{
+	struct tn_tier_move *m = s->move;
+	unsigned char *piece = piece_of(m);
+	uint64_t header = tn_object_header_bytes(m->shape), data = m->shape->slot_bytes;
+	struct tn_object_transfer t = {.write = m->write, .replace = m->write && find_bad(r, &m->space, &m->key), .part = {{NULL, piece ? header : header + data}, {piece, piece ? data : 0}},
+				       .deadline_ns = now_ns + MOVE_NS + data * NS_PER_BYTE};
+	int rc = fit(r, s, t.part[0].bytes);
+
+	assert(piece || !m->write); /* out of memory's tier, where blocks lie in one piece */
+	if (rc)
+		return rc;
+	if (m->write)
+		tn_object_encode(m, s->buffer);
+	return begin(r, s, &m->space, &m->key, &t);
+}
+
+static int written(struct tn_object_store *r, const struct tn_tier_move *m, int status)
+{
+	struct bad *bad = find_bad(r, &m->space, &m->key);
+
+	if (status == -EEXIST) /* another node was first: the same key is the same block */
+		return 0;
+	if (status == 0 && bad)
+		*bad = (struct bad){{{0, 0}}, {{0, 0}}};
+	return status;
+}
+
+/* -EIO may be a truncated object, or a store that failed: then a write more than need be does no harm. */
+static int unpacked(struct tn_object_store *r, const struct tn_tier_move *m, const unsigned char *object, int status)
+{
+	int rc = status ? status : unpack(r, m, object);
+
+	if (rc == -EIO || (rc && status == 0))
+		is_bad(r, &m->space, &m->key);
+	return rc;
+}
+
+static void end_move(struct tn_object_store *r, struct slot *s, int status)
+{
+	struct tn_tier_move *m = s->move;
+
+	s->move = NULL;
+	r->writing -= m->write;
+	if (m->write)
+		status = written(r, m, status);
+	else
+		status = unpacked(r, m, s->buffer, status);
+	r->owner.moved(r->owner.arg, r, m, status);
+}
+
+/* ---- look-ups --------------------------------------------------------------------------------------------------------- */
+
+static bool has_keys(const struct tn_tier_probe *p)
+{
+	return p->asked < p->n && p->found == p->n; /* no gap was found */
+}
+
+static void end_probe(struct tn_object_store *r, struct tn_tier_probe *p, int status)
+{
+	for (uint32_t i = 0; i < TN_OBJECT_SLOTS; i++)
+		if (r->slot[i].probe == p)
+			r->slot[i].probe = &r->nobody; /* what is still to come is behind a gap */
+	tn_list_del(&p->link);
+	r->owner.probed(r->owner.arg, r, p, status);
+}
+
+/* The answers for all keys before the first that is missing are in. */
+static bool is_answered(const struct tn_object_store *r, const struct tn_tier_probe *p)
+{
+	for (uint32_t i = 0; i < TN_OBJECT_SLOTS; i++)
+		if (r->slot[i].probe == p && r->slot[i].key < p->found)
+			return false;
+	return !has_keys(p);
+}
+
+/* The next look-up in turn that has a key to ask for; those that nobody waits for any more end here. */
+static struct tn_tier_probe *next_probe(struct tn_object_store *r)
+{
+	struct tn_list *pos, *tmp;
+
+	tn_list_for_each_safe(pos, tmp, &r->probes) {
+		struct tn_tier_probe *p = tn_container_of(pos, struct tn_tier_probe, link);
+
+		if (p->wanted && !p->wanted(p)) {
+			p->found = 0;
+			end_probe(r, p, -ECANCELED);
+		} else if (has_keys(p)) {
+			tn_list_del(&p->link);
+			tn_list_push(&r->probes, &p->link);
+			return p;
+		}
+	}
+	return NULL;
+}
+
+static void name_key(const struct tn_object_find *f, uint32_t i, char name[TN_OBJECT_NAME_BYTES])
+{
+	const struct slot *s = tn_container_of(f, struct slot, find);
+
+	tn_object_name(s->store->o.prefix, &s->probe->space, &s->probe->keys[s->key + i], name, TN_OBJECT_NAME_BYTES);
+}
+
+/* The keys of a look-up that the slot asks for: the next one, or as many as the client takes. */
+static void take_keys(const struct tn_object_store *r, struct slot *s)
+{
+	struct tn_tier_probe *p = s->probe;
+	uint32_t left = p->n - p->asked, n = left < TN_OBJECT_NAMES ? left : TN_OBJECT_NAMES;
+
+	s->key = p->asked;
+	s->find.n = r->o.client->ops->find ? n : 0;
+	p->asked += s->find.n ? s->find.n : 1;
+}
+
+static int begin_probe(struct tn_object_store *r, struct slot *s, uint64_t now_ns)
+{
+	struct tn_object_transfer t = {.part = {{NULL, TN_OBJECT_HEAD_BYTES}}, .deadline_ns = now_ns + PROBE_NS};
+	int rc;
+
+	if (s->find.n) {
+		s->find.name = name_key;
+		s->find.deadline_ns = t.deadline_ns;
+		return r->o.client->ops->find(r->o.client, (uint32_t)(s - r->slot), &s->find);
+	}
+	rc = fit(r, s, TN_OBJECT_HEAD_BYTES);
+	return rc ? rc : begin(r, s, &s->probe->space, &s->probe->keys[s->key], &t);
+}
+
+static void answer(struct tn_object_store *r, struct slot *s, int status)
+{
+	struct tn_tier_probe *p = s->probe;
+	uint32_t first = s->key, n = s->find.n ? s->find.n : 1, there;
+
+	s->probe = NULL;
+	if (p == &r->nobody)
+		return;
+	if (s->find.n)
+		there = status ? 0 : s->find.found;
+	else
+		there = status == 0 && tn_object_check(s->buffer, &p->space, &p->keys[first]) == 0;
+	if (there == 0 && !s->find.n && (status == 0 || status == -EIO))
+		is_bad(r, &p->space, &p->keys[first]);
+	if (there < n && first + there < p->found)
+		p->found = first + there;
+	if (is_answered(r, p))
+		end_probe(r, p, 0);
+}
+
+/* ---- steps -------------------------------------------------------------------------------------------------------------- */
+
+static void end_slot(struct tn_object_store *r, struct slot *s, int status, uint64_t now_ns)
+{
+	r->busy--;
+	hear(r, s->move && s->move->write, status, now_ns);
+	if (s->probe)
+		answer(r, s, status);
+	else
+		end_move(r, s, status);
+}
+
+static bool poll_slots(struct tn_object_store *r, uint64_t now_ns)
+{
+	bool any = false;
+
+	for (uint32_t i = 0; i < TN_OBJECT_SLOTS && r->busy > 0; i++) {
+		struct slot *s = &r->slot[i];
+		int status = s->probe || s->move ? r->o.client->ops->poll(r->o.client, i) : -EINPROGRESS;
+
+		if (status == -EINPROGRESS)
+			continue;
+		end_slot(r, s, status, now_ns);
+		any = true;
+	}
+	return any;
+}
+
+/* The next block: one to read, else one to write, if writes may have another slot. */
+static struct tn_tier_move *next_move(struct tn_object_store *r)
+{
+	struct tn_list *link = tn_list_pop(&r->reads);
+
+	if (!link && r->writing < WRITES) {
+		link = tn_list_pop(&r->writes);
+		r->writing += link != NULL;
+	}
+	return link ? tn_container_of(link, struct tn_tier_move, link) : NULL;
+}
+
+/* The next key of the next look-up, else the next block; false: there is none, or no slot. */
+static bool fill_slot(struct tn_object_store *r, uint64_t now_ns)
+{
+	struct slot *s = free_slot(r);
+	bool down;
+	int rc;
+
+	if (!s)
+		return false;
+	down = is_down(r);
+	s->probe = next_probe(r);
+	if (s->probe)
+		take_keys(r, s);
+	else
+		s->move = next_move(r);
+	if (!s->probe && !s->move)
+		return false;
+	r->busy++;
+	rc = down ? -EHOSTDOWN : s->probe ? begin_probe(r, s, now_ns) : begin_move(r, s, now_ns);
+	if (rc == -EHOSTDOWN) {
+		r->busy--;
+		if (s->probe)
+			answer(r, s, rc);
+		else
+			end_move(r, s, rc);
+	} else if (rc) {
+		end_slot(r, s, rc, now_ns);
+	}
+	return true;
+}
+
+bool tn_object_store_step(struct tn_object_store *r, uint64_t now_ns, uint64_t *due_ns)
+{
+	bool any = poll_slots(r, now_ns);
+
+	if (r->alone_ns && now_ns >= r->alone_ns)
+		r->alone_ns = 0;
+	while (fill_slot(r, now_ns))
+		any = true;
+	if (r->busy > 0 && now_ns + POLL_NS < *due_ns)
+		*due_ns = now_ns + POLL_NS;
+	return any;
+}
+
+void tn_object_store_probe(struct tn_object_store *r, struct tn_tier_probe *probe)
+{
+	probe->found = probe->n;
+	tn_list_push(&r->probes, &probe->link);
+}
+
+void tn_object_store_move(struct tn_object_store *r, struct tn_tier_move *move)
+{
+	tn_list_push(move->write ? &r->writes : &r->reads, &move->link);
+}
+
+bool tn_object_store_moves(const struct tn_object_store *r, const struct tn_tier_move *move)
+{
+	for (uint32_t i = 0; i < TN_OBJECT_SLOTS; i++)
+		if (r->slot[i].move == move)
+			return true;
+	return false;
+}
+
+/* ---- the whole ---------------------------------------------------------------------------------------------------------- */
+
+int tn_object_store_create(const struct tn_tier_env *env, const struct tn_object_store_opts *opts, const struct tn_object_store_owner *owner,
+			   struct tn_object_store **out)
+{
+	struct tn_object_store *r = tn_get(env->alloc, sizeof(*r));
+
+	if (!r)
+		return tn_fail(-ENOMEM, "remote %s: no memory", opts->name);
+	r->env = env;
+	r->o = *opts;
+	r->owner = *owner;
+	for (uint32_t i = 0; i < TN_OBJECT_SLOTS; i++)
+		r->slot[i].store = r;
+	tn_list_init(&r->probes);
+	tn_list_init(&r->reads);
+	tn_list_init(&r->writes);
+	*out = r;
+	return 0;
+}
+
+void tn_object_store_close(struct tn_object_store *r)
+{
+	if (r->o.client)
+		r->o.client->ops->destroy(r->o.client);
+	r->o.client = NULL;
+}
+
+void tn_object_store_destroy(struct tn_object_store *r)
+{
+	struct tn_list *link;
+
+	if (!r)
+		return;
+	tn_object_store_close(r);
+	while ((link = tn_list_pop(&r->probes))) {
+		struct tn_tier_probe *p = tn_container_of(link, struct tn_tier_probe, link);
+
+		p->done(p, -ESHUTDOWN);
+	}
+	for (uint32_t i = 0; i < TN_OBJECT_SLOTS; i++)
+		tn_put(r->env->alloc, r->slot[i].buffer, r->slot[i].bytes);
+	tn_put(r->env->alloc, r, sizeof(*r));
+}
