@@ -181,42 +181,30 @@ static void refuse(struct tn_xfer_control *c, struct tn_xfer_conn *conn, int cod
 
 static void hello(struct tn_xfer_control *c, struct tn_xfer_conn *conn, const unsigned char *in, uint32_t bytes)
 {
-	struct tn_xfer_reader r = {in, bytes, false};
-	struct tn_xfer_shake *s = &conn->shake;
-	uint32_t version = tn_xfer_read_u32(&r);
-	const unsigned char *nonce = tn_xfer_read(&r, TN_XFER_NONCE_BYTES);
-	unsigned char body[512], mac[TN_XFER_MAC_BYTES];
-	struct tn_xfer_writer w = {body, 0, sizeof(body)};
+	unsigned char body[TN_XFER_CHALLENGE_MAX];
+	int rc = tn_xfer_shake_hello(&conn->shake, in, bytes);
 
-	s->generation[0] = tn_xfer_read_u64(&r);
-	tn_xfer_read_text(&r, s->name[0], sizeof(s->name[0]));
-	if (version != TN_XFER_WIRE_VERSION) {
-		refuse(c, conn, -EPROTONOSUPPORT, "it speaks another version of the protocol");
+	if (rc == -EPROTONOSUPPORT) {
+		refuse(c, conn, rc, "it speaks another version of the protocol");
 		return;
 	}
-	if (r.broken || r.left || !s->name[0][0]) {
+	if (rc) {
 		conn->closing = true;
 		return;
 	}
-	memcpy(s->nonce[0], nonce, TN_XFER_NONCE_BYTES);
-	c->ops->introduce(c->arg, s);
-	if (tn_rng_entropy(s->nonce[1], TN_XFER_NONCE_BYTES) || tn_xfer_shake_mac(s, 1, mac)) {
-		refuse(c, conn, -ENOTSUP, "the library for HMAC-SHA256 is missing (libcrypto.so.3)");
+	c->ops->introduce(c->arg, &conn->shake);
+	rc = tn_xfer_shake_challenge(&conn->shake, body);
+	if (rc < 0) {
+		refuse(c, conn, rc, "the library for HMAC-SHA256 is missing (libcrypto.so.3)");
 		return;
 	}
-	tn_xfer_write(&w, s->nonce[1], TN_XFER_NONCE_BYTES);
-	tn_xfer_write_u64(&w, s->generation[1]);
-	tn_xfer_write_block(&w, s->name[1], (uint32_t)strlen(s->name[1]));
-	tn_xfer_write(&w, mac, sizeof(mac));
 	conn->state = TN_XFER_CONN_CHALLENGED;
-	tn_xfer_conn_send(c, conn, TN_XFER_CHALLENGE, body, (uint32_t)w.bytes, 0);
+	tn_xfer_conn_send(c, conn, TN_XFER_CHALLENGE, body, (uint32_t)rc, 0);
 }
 
 static void proof(struct tn_xfer_control *c, struct tn_xfer_conn *conn, const unsigned char *in, uint32_t bytes)
 {
-	unsigned char mac[TN_XFER_MAC_BYTES];
-
-	if (bytes != sizeof(mac) || tn_xfer_shake_mac(&conn->shake, 0, mac) || !tn_xfer_mac_equal(mac, in)) {
+	if (!tn_xfer_shake_proves(&conn->shake, in, bytes)) {
 		refuse(c, conn, -EACCES, "it has another secret");
 		return;
 	}

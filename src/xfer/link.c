@@ -168,3 +168,76 @@ int tn_xfer_shake_hands(int fd, struct tn_xfer_shake *s, uint64_t deadline_ns)
 		memcpy(&s->revision, body, sizeof(s->revision));
 	return rc;
 }
+
+/* ---- the listening side ------------------------------------------------------------------------------------------------ */
+
+int tn_xfer_shake_hello(struct tn_xfer_shake *s, const unsigned char *in, uint32_t bytes)
+{
+	struct tn_xfer_reader r = {in, bytes, false};
+	uint32_t version = tn_xfer_read_u32(&r);
+	const unsigned char *nonce = tn_xfer_read(&r, TN_XFER_NONCE_BYTES);
+
+	s->generation[0] = tn_xfer_read_u64(&r);
+	tn_xfer_read_text(&r, s->name[0], sizeof(s->name[0]));
+	if (version != TN_XFER_WIRE_VERSION)
+		return -EPROTONOSUPPORT;
+	if (r.broken || r.left || !s->name[0][0])
+		return -EPROTO;
+	memcpy(s->nonce[0], nonce, TN_XFER_NONCE_BYTES);
+	return 0;
+}
+
+int tn_xfer_shake_challenge(struct tn_xfer_shake *s, unsigned char body[TN_XFER_CHALLENGE_MAX])
+{
+	struct tn_xfer_writer w = {body, 0, TN_XFER_CHALLENGE_MAX};
+	unsigned char mac[TN_XFER_MAC_BYTES];
+
+	if (tn_rng_entropy(s->nonce[1], TN_XFER_NONCE_BYTES) || tn_xfer_shake_mac(s, 1, mac))
+		return -ENOTSUP;
+	tn_xfer_write(&w, s->nonce[1], TN_XFER_NONCE_BYTES);
+	tn_xfer_write_u64(&w, s->generation[1]);
+	tn_xfer_write_block(&w, s->name[1], (uint32_t)strlen(s->name[1]));
+	tn_xfer_write(&w, mac, sizeof(mac));
+	return (int)w.bytes;
+}
+
+bool tn_xfer_shake_proves(const struct tn_xfer_shake *s, const unsigned char *in, uint32_t bytes)
+{
+	unsigned char mac[TN_XFER_MAC_BYTES];
+
+	return bytes == sizeof(mac) && tn_xfer_shake_mac(s, 0, mac) == 0 && tn_xfer_mac_equal(mac, in);
+}
+
+static int refuse(int fd, int rc, const char *text, uint64_t deadline_ns)
+{
+	unsigned char body[TEXT_BYTES];
+	struct tn_xfer_writer w = {body, 0, sizeof(body)};
+
+	tn_xfer_write_u32(&w, (uint32_t)-rc);
+	tn_xfer_write_block(&w, text, (uint32_t)strlen(text));
+	tn_xfer_send_all(fd, TN_XFER_REFUSED, body, (uint32_t)w.bytes, deadline_ns);
+	return tn_fail(rc, "%s", text);
+}
+
+int tn_xfer_shake_answer(int fd, struct tn_xfer_shake *s, uint64_t deadline_ns)
+{
+	unsigned char body[TN_XFER_CHALLENGE_MAX];
+	uint32_t bytes;
+	int rc = expect(fd, TN_XFER_HELLO, body, sizeof(body), &bytes, deadline_ns);
+
+	rc = rc ? rc : tn_xfer_shake_hello(s, body, bytes);
+	if (rc == -EPROTONOSUPPORT)
+		return refuse(fd, rc, "it speaks another version of the protocol", deadline_ns);
+	if (rc)
+		return rc;
+	rc = tn_xfer_shake_challenge(s, body);
+	if (rc < 0)
+		return refuse(fd, rc, "the library for HMAC-SHA256 is missing (libcrypto.so.3)", deadline_ns);
+	rc = tn_xfer_send_all(fd, TN_XFER_CHALLENGE, body, (uint32_t)rc, deadline_ns);
+	rc = rc ? rc : expect(fd, TN_XFER_PROOF, body, sizeof(body), &bytes, deadline_ns);
+	if (rc)
+		return rc;
+	if (!tn_xfer_shake_proves(s, body, bytes))
+		return refuse(fd, -EACCES, "it has another secret", deadline_ns);
+	return tn_xfer_send_all(fd, TN_XFER_WELCOME, &s->revision, sizeof(s->revision), deadline_ns);
+}

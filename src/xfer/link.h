@@ -16,6 +16,7 @@
 #ifndef TN_XFER_LINK_H
 #define TN_XFER_LINK_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/socket.h>
 #include <tenuto/xfer.h>
@@ -64,6 +65,14 @@ struct tn_xfer_shake {
 /* The MAC of one side (0: who connects, 1: who listens). 0, or -errno with detail. */
 int tn_xfer_shake_mac(const struct tn_xfer_shake *s, unsigned side, unsigned char out[TN_XFER_MAC_BYTES]);
 
+#define TN_XFER_CHALLENGE_MAX 512u
+/* For who listens, of a HELLO: who connects. 0; -EPROTONOSUPPORT: another version; -EPROTO: it is none. */
+int tn_xfer_shake_hello(struct tn_xfer_shake *s, const unsigned char *in, uint32_t bytes);
+/* The CHALLENGE to it, for which key, name and generation of who listens are there: how many bytes, or -ENOTSUP: no random numbers, or no HMAC. */
+int tn_xfer_shake_challenge(struct tn_xfer_shake *s, unsigned char body[TN_XFER_CHALLENGE_MAX]);
+/* Whether a PROOF shows that who connects has the key. */
+bool tn_xfer_shake_proves(const struct tn_xfer_shake *s, const unsigned char *in, uint32_t bytes);
+
 /* Blocking, for who connects: until the deadline. 0, or -errno with detail. */
 int tn_xfer_send_all(int fd, uint32_t type, const void *body, uint32_t bytes, uint64_t deadline_ns);
 /* The next message: its head, and at most max bytes of body, else -EMSGSIZE. */
@@ -74,5 +83,7 @@ int tn_xfer_receive_bytes(int fd, void *to, size_t bytes, uint64_t deadline_ns);
  * 0; -ESTALE: another generation listens there; -EACCES: the keys differ; or -errno.
  */
 int tn_xfer_shake_hands(int fd, struct tn_xfer_shake *s, uint64_t deadline_ns);
+/* The same of who listens: s has its key, name and generation. 0; -EACCES: the keys differ, and the other side is told so; or -errno. With detail. */
+int tn_xfer_shake_answer(int fd, struct tn_xfer_shake *s, uint64_t deadline_ns);
 
 #endif
