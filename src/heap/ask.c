@@ -2,6 +2,8 @@
 /* A rank's end of the socket: joining, and requests to the master. */
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -13,6 +15,7 @@
 #include "heap/heap_internal.h"
 
 #define MS 1000000ull
+#define SPIN_NS 100000u /* for how long an answer is looked for before the thread sleeps */
 #define RETRY_NS (5 * MS) /* between two attempts to reach a master that is not there yet */
 
 static int fail_silent(const struct tn_heap *heap)
@@ -93,6 +96,31 @@ static uint32_t take_descriptors(struct msghdr *m, int *fds, uint32_t most)
 	return n;
 }
 
+/* Until there is an answer to read, or the connection has ended. 0, -ETIMEDOUT. */
+static int wait_for_answer(int sock, uint64_t deadline_ns)
+{
+	struct pollfd p = {.fd = sock, .events = POLLIN};
+	int ready;
+
+	do {
+		uint64_t now = tn_now_ns(&tn_clock_system), left = deadline_ns > now ? (deadline_ns - now + MS - 1) / MS : 0;
+
+		ready = poll(&p, 1, (int)(left < 60000 ? left : 60000));
+	} while ((ready < 0 && errno == EINTR) || (ready == 0 && tn_now_ns(&tn_clock_system) < deadline_ns));
+	return ready > 0 ? 0 : -ETIMEDOUT;
+}
+
+/* As recvmsg. An answer often comes sooner than a sleeping thread would wake up: so first this looks, and lets others have the CPU between two looks. */
+static ssize_t receive_soon(int sock, struct msghdr *m)
+{
+	uint64_t until = tn_now_ns(&tn_clock_system) + SPIN_NS;
+	ssize_t got;
+
+	while ((got = recvmsg(sock, m, MSG_CMSG_CLOEXEC | MSG_DONTWAIT)) < 0 && errno == EAGAIN && tn_now_ns(&tn_clock_system) < until)
+		sched_yield();
+	return got;
+}
+
 /* The answer, with up to *nfds descriptors; *nfds becomes how many came, also if it fails. 0, -ETIMEDOUT, -ESHUTDOWN. */
 static int receive(int sock, uint64_t deadline_ns, struct tn_heap_told *told, int *fds, uint32_t *nfds)
 {
@@ -101,25 +129,24 @@ static int receive(int sock, uint64_t deadline_ns, struct tn_heap_told *told, in
 		char bytes[CMSG_SPACE(TN_HEAP_FDS_MAX * sizeof(int))];
 	} control;
 	struct iovec iov = {told, sizeof(*told)};
-	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
-	struct pollfd p = {.fd = sock, .events = POLLIN};
+	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = *nfds ? &control : NULL, .msg_controllen = *nfds ? sizeof(control) : 0};
 	uint32_t most = *nfds;
 	ssize_t got;
-	int ready;
+	int rc;
 
 	*nfds = 0;
-	do {
-		uint64_t now = tn_now_ns(&tn_clock_system), left = deadline_ns > now ? (deadline_ns - now + MS - 1) / MS : 0;
-
-		ready = poll(&p, 1, (int)(left < 60000 ? left : 60000));
-	} while ((ready < 0 && errno == EINTR) || (ready == 0 && tn_now_ns(&tn_clock_system) < deadline_ns));
-	if (ready <= 0)
-		return -ETIMEDOUT;
-	got = recvmsg(sock, &m, MSG_CMSG_CLOEXEC);
+	got = receive_soon(sock, &m);
+	if (got < 0 && errno == EAGAIN) {
+		rc = wait_for_answer(sock, deadline_ns);
+		if (rc)
+			return rc;
+		got = recvmsg(sock, &m, MSG_CMSG_CLOEXEC);
+	}
 	if (got < 0)
 		return -ESHUTDOWN;
 	*nfds = take_descriptors(&m, fds, most);
-	return got == (ssize_t)sizeof(*told) && told->magic == TN_HEAP_WIRE_MAGIC ? 0 : -ESHUTDOWN;
+	return got >= (ssize_t)offsetof(struct tn_heap_told, text) && got == (ssize_t)tn_heap_told_bytes(told) && told->magic == TN_HEAP_WIRE_MAGIC
+		       ? 0 : -ESHUTDOWN;
 }
 
 /* One request on an open socket. A socket that has failed is closed. */

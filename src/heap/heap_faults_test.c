@@ -149,7 +149,7 @@ static void *answer_falsely(void *arg)
 	struct tn_heap_ask ask;
 
 	assert_int_equal(recv(f->sock, &ask, sizeof(ask), 0), sizeof(ask));
-	assert_int_equal(send(f->sock, &f->told, sizeof(f->told), 0), sizeof(f->told));
+	assert_int_equal(send(f->sock, &f->told, tn_heap_told_bytes(&f->told), 0), tn_heap_told_bytes(&f->told));
 	return NULL;
 }
 

@@ -7,6 +7,7 @@
 #ifndef TN_HEAP_HEAP_INTERNAL_H
 #define TN_HEAP_HEAP_INTERNAL_H
 
+#include <stddef.h>
 #include <sys/socket.h>
 #include <sys/types.h>
 #include <sys/un.h>
@@ -38,6 +39,12 @@ struct tn_heap_told {
 	struct tn_heap_plan plan;
 	char text[256];
 };
+
+/* What is sent of an answer: without the text, if nothing failed. */
+static inline size_t tn_heap_told_bytes(const struct tn_heap_told *told)
+{
+	return told->status ? sizeof(*told) : offsetof(struct tn_heap_told, text);
+}
 
 struct tn_heap {
 	struct tn_heap_memory memory;

@@ -10,6 +10,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -27,6 +28,10 @@
 #define SWEEP_NS_MIN 1000000ull
 #define SWEEP_PART 20u /* of the time goes to sweeps, at most: they look at each slot */
 #define ACCEPT_PAUSE_NS 10000000ull /* after an accept that failed: the connection still waits */
+#define EVENTS 16 /* that are taken at once */
+
+/* What an event of the server's epoll is about: one of these, a rank's process, or a caller. */
+enum source { STOP, ACCEPT, WAKE, PROCESS_AT, CALLER_AT = PROCESS_AT + TN_HEAP_RANKS_MAX };
 
 struct caller {
 	struct tn_fork_fd forked; /* a forked child would keep the connection after this process's death */
@@ -46,13 +51,27 @@ struct tn_heap_server {
 	struct tn_heap_master *master;
 	struct tn_heap_seat seat;
 	int stop; /* eventfd that ends the thread */
+	int epoll; /* a wait touches what is ready alone, where poll touches all descriptors */
 	pthread_t thread;
-	uint64_t accept_ns; /* the thread's: nobody is accepted before */
+	uint64_t accept_ns; /* the thread's: nobody is accepted before; 0: no accept has failed */
 	/* The thread's, and under master->lock: */
 	int process[TN_HEAP_RANKS_MAX]; /* pidfd of the rank's process; -1: nobody, or this process */
 	struct tn_heap_grant grant[TN_HEAP_RANKS_MAX];
 	struct caller caller[CALLERS_MAX];
 };
+
+static int watch(const struct tn_heap_server *s, int fd, uint32_t source)
+{
+	struct epoll_event e = {.events = EPOLLIN, .data.u32 = source};
+
+	return epoll_ctl(s->epoll, EPOLL_CTL_ADD, fd, &e) ? -errno : 0;
+}
+
+/* A forked child may have the descriptor, too: then closing it would not end its events. */
+static void unwatch(const struct tn_heap_server *s, int fd)
+{
+	epoll_ctl(s->epoll, EPOLL_CTL_DEL, fd, NULL);
+}
 
 /* ---- processes -------------------------------------------------------------------------------------------------- */
 
@@ -86,6 +105,27 @@ static int open_process(pid_t pid, uint64_t start, int *out)
 	return rc;
 }
 
+static void close_process(struct tn_heap_server *s, uint32_t rank)
+{
+	if (s->process[rank] < 0)
+		return;
+	unwatch(s, s->process[rank]);
+	close(s->process[rank]);
+	s->process[rank] = -1;
+}
+
+/* Watches the process that has the rank: 0, and the errors of open_process. */
+static int watch_process(struct tn_heap_server *s, uint32_t rank, pid_t pid, uint64_t start)
+{
+	int rc = open_process(pid, start, &s->process[rank]);
+
+	if (rc == 0)
+		rc = watch(s, s->process[rank], PROCESS_AT + rank);
+	if (rc)
+		close_process(s, rank);
+	return rc;
+}
+
 static uint64_t life_of(const struct tn_heap_server *s, uint32_t rank)
 {
 	return tn_heap_load64(&s->heap->memory.dir->member[rank].life);
@@ -101,9 +141,7 @@ static void check_rank(struct tn_heap_server *s, uint32_t rank)
 	if (life != TN_HEAP_LEFT && s->process[rank] >= 0 && !is_dead(s->process[rank]))
 		return;
 	tn_heap_master_end_life(s->master, rank);
-	if (s->process[rank] >= 0)
-		close(s->process[rank]);
-	s->process[rank] = -1;
+	close_process(s, rank);
 }
 
 static void begin_life(struct tn_heap_server *s, uint32_t rank, pid_t pid, uint64_t start, const struct tn_heap_rights *rights, enum tn_heap_life life)
@@ -139,7 +177,7 @@ static int find_rights(const struct tn_heap_server *s, const struct tn_heap_ask 
 static int join(struct tn_heap_server *s, const struct tn_heap_ask *ask, struct caller *c, struct tn_heap_rights *rights)
 {
 	uint64_t life;
-	int process, rc;
+	int rc;
 
 	if (ask->ranks != s->heap->ranks || ask->rank >= s->heap->ranks)
 		return tn_fail(-EINVAL, "rank %u of %u: heap %s has %u ranks", ask->rank, ask->ranks, s->heap->name, s->heap->ranks);
@@ -150,10 +188,9 @@ static int join(struct tn_heap_server *s, const struct tn_heap_ask *ask, struct 
 	life = life_of(s, ask->rank);
 	if (tn_heap_life_of(life) != TN_HEAP_NOBODY)
 		return tn_fail(-EEXIST, "rank %u of heap %s: process %d has it", ask->rank, s->heap->name, (int)tn_heap_pid_of(life));
-	rc = open_process(c->pid, ask->start, &process);
+	rc = watch_process(s, ask->rank, c->pid, ask->start);
 	if (rc)
 		return tn_fail(rc, "process %d is not seen: %s; do both processes run in one PID namespace, with /proc?", (int)c->pid, strerror(-rc));
-	s->process[ask->rank] = process;
 	begin_life(s, ask->rank, c->pid, ask->start, rights, TN_HEAP_JOINING);
 	c->joining = ask->rank + 1;
 	return 0;
@@ -243,22 +280,23 @@ static int gather(const struct tn_heap_memory *m, const struct tn_heap_rights *r
 }
 
 /* 0 or -errno: who does not read gets nothing. */
-static int send_told(int sock, const struct tn_heap_told *told, const int *fds, uint32_t nfds)
+static int send_told(int sock, const struct tn_heap_told *told)
+{
+	return send(sock, told, tn_heap_told_bytes(told), MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
+}
+
+static int send_files(int sock, const struct tn_heap_told *told, const int *fds, uint32_t nfds)
 {
 	union {
 		struct cmsghdr head;
 		char bytes[CMSG_SPACE(TN_HEAP_FDS_MAX * sizeof(int))];
 	} control;
-	struct iovec iov = {(void *)(uintptr_t)told, sizeof(*told)};
-	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
+	struct iovec iov = {(void *)(uintptr_t)told, tn_heap_told_bytes(told)};
+	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = CMSG_SPACE(nfds * sizeof(int))};
 
 	memset(&control, 0, sizeof(control));
-	if (nfds) {
-		m.msg_control = &control;
-		m.msg_controllen = CMSG_SPACE(nfds * sizeof(int));
-		control.head = (struct cmsghdr){CMSG_LEN(nfds * sizeof(int)), SOL_SOCKET, SCM_RIGHTS};
-		memcpy(CMSG_DATA(&control.head), fds, nfds * sizeof(int));
-	}
+	control.head = (struct cmsghdr){CMSG_LEN(nfds * sizeof(int)), SOL_SOCKET, SCM_RIGHTS};
+	memcpy(CMSG_DATA(&control.head), fds, nfds * sizeof(int));
 	return sendmsg(sock, &m, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
 }
 
@@ -271,7 +309,7 @@ static int send_memory(struct tn_heap_server *s, int sock, struct tn_heap_told *
 
 	rc = gather(m, &told->rights, fds, &opened);
 	if (rc == 0)
-		rc = send_told(sock, told, fds, tn_heap_fds_of(m->ranks, &told->rights));
+		rc = send_files(sock, told, fds, tn_heap_fds_of(m->ranks, &told->rights));
 	for (uint32_t i = 0; i < m->ranks; i++)
 		if (opened >> i & 1)
 			close(fds[2 + m->ranks + i]);
@@ -279,7 +317,7 @@ static int send_memory(struct tn_heap_server *s, int sock, struct tn_heap_told *
 		return 0;
 	set_status(told, tn_fail(rc, "the memory of heap %s cannot be passed on: %s%s", s->heap->name, strerror(-rc),
 				 rc == -ETOOMANYREFS ? "; more descriptors of this user are on their way than the master's RLIMIT_NOFILE: raise it" : ""));
-	return send_told(sock, told, NULL, 0);
+	return send_told(sock, told);
 }
 
 /* A caller speaks for the rank that it has joined as, and about this heap. */
@@ -300,6 +338,7 @@ static void hang_up(struct tn_heap_server *s, struct caller *c)
 	if (c->joining && tn_heap_life_move(&s->heap->memory, c->joining - 1, c->pid, TN_HEAP_JOINING, TN_HEAP_LEFT))
 		check_rank(s, c->joining - 1);
 	pthread_mutex_unlock(&s->master->lock);
+	unwatch(s, c->sock);
 	tn_fork_unwatch(&c->forked);
 	close(c->sock);
 	*c = (struct caller){0};
@@ -317,7 +356,7 @@ static void answer_caller(struct tn_heap_server *s, struct caller *c, struct tn_
 		rc = carry_out(s, ask, &told);
 	set_status(&told, rc);
 	pthread_mutex_unlock(&s->master->lock);
-	if (joins && rc == 0 ? send_memory(s, c->sock, &told) : send_told(c->sock, &told, NULL, 0))
+	if (joins && rc == 0 ? send_memory(s, c->sock, &told) : send_told(c->sock, &told))
 		hang_up(s, c);
 }
 
@@ -344,6 +383,13 @@ static struct caller *free_place(struct tn_heap_server *s)
 	return NULL;
 }
 
+static void accept_later(const struct tn_heap_server *s, bool later)
+{
+	struct epoll_event e = {.events = later ? 0 : EPOLLIN, .data.u32 = ACCEPT};
+
+	epoll_ctl(s->epoll, EPOLL_CTL_MOD, s->seat.sock, &e);
+}
+
 static void accept_one(struct tn_heap_server *s, uint64_t now)
 {
 	struct caller *c = free_place(s);
@@ -352,14 +398,16 @@ static void accept_one(struct tn_heap_server *s, uint64_t now)
 
 	tn_fork_lock();
 	sock = tn_above_streams(accept4(s->seat.sock, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
-	if (sock < 0 && errno != EAGAIN && errno != ECONNABORTED)
-		s->accept_ns = now + ACCEPT_PAUSE_NS; /* out of descriptors, or of memory */
+	if (sock < 0 && errno != EAGAIN && errno != ECONNABORTED) { /* out of descriptors, or of memory */
+		s->accept_ns = now + ACCEPT_PAUSE_NS;
+		accept_later(s, true);
+	}
 	if (sock >= 0 && c)
 		tn_fork_watch(&c->forked, sock);
 	tn_fork_unlock();
 	if (sock < 0)
 		return;
-	if (c && tn_heap_peer(sock, &pid) == 0) {
+	if (c && tn_heap_peer(sock, &pid) == 0 && watch(s, sock, CALLER_AT + (uint32_t)(c - s->caller)) == 0) {
 		c->sock = sock;
 		c->pid = pid;
 		return;
@@ -370,26 +418,6 @@ static void accept_one(struct tn_heap_server *s, uint64_t now)
 }
 
 /* ---- the thread ------------------------------------------------------------------------------------------------- */
-
-/* The polled descriptors: the server's three, the ranks' processes, the callers' up to the last one. */
-enum { PROCESS_AT = 3, POLLED = PROCESS_AT + TN_HEAP_RANKS_MAX + CALLERS_MAX };
-
-/* Returns how many there are. */
-static uint32_t fill_polled(const struct tn_heap_server *s, uint64_t now, struct pollfd p[POLLED])
-{
-	uint32_t at = PROCESS_AT + s->heap->ranks, n = at;
-
-	p[0] = (struct pollfd){.fd = s->stop, .events = POLLIN};
-	p[1] = (struct pollfd){.fd = now < s->accept_ns ? -1 : s->seat.sock, .events = POLLIN};
-	p[2] = (struct pollfd){.fd = s->heap->memory.wake_fd, .events = POLLIN};
-	for (uint32_t r = 0; r < s->heap->ranks; r++)
-		p[PROCESS_AT + r] = (struct pollfd){.fd = s->process[r], .events = POLLIN};
-	for (uint32_t i = 0; i < CALLERS_MAX; i++) {
-		p[at + i] = (struct pollfd){.fd = s->caller[i].sock ? s->caller[i].sock : -1, .events = POLLIN};
-		n = s->caller[i].sock ? at + i + 1 : n;
-	}
-	return n;
-}
 
 static void tend(struct tn_heap_server *s, uint64_t now)
 {
@@ -427,40 +455,55 @@ static uint64_t cpu_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+/* Milliseconds until the next sweep, or the next accept. */
+static int wait_ms(const struct tn_heap_server *s, uint64_t now, uint64_t due)
+{
+	uint64_t wake = s->accept_ns && s->accept_ns < due ? s->accept_ns : due;
+
+	return wake > now ? (int)((wake - now) / 1000000u + 1) : 0;
+}
+
+/* True: a process has died. */
+static bool take_event(struct tn_heap_server *s, uint32_t source, uint64_t now)
+{
+	if (source >= CALLER_AT)
+		take_request(s, &s->caller[source - CALLER_AT]);
+	else if (source == ACCEPT)
+		accept_one(s, now);
+	else if (source == WAKE)
+		hear_announces(s);
+	return source >= PROCESS_AT && source < CALLER_AT;
+}
+
 static void *serve(void *arg)
 {
 	struct tn_heap_server *s = arg;
 	uint64_t period = sweep_period(s), due = 0;
-	struct pollfd p[POLLED];
+	struct epoll_event e[EVENTS];
 
 	pthread_setname_np(pthread_self(), "tenuto-heap");
 	for (;;) {
-		uint64_t now = tn_now_ns(&tn_clock_system), wake = s->accept_ns > now && s->accept_ns < due ? s->accept_ns : due;
-		uint32_t at = PROCESS_AT + s->heap->ranks, n = fill_polled(s, now, p);
+		uint64_t now = tn_now_ns(&tn_clock_system), began, took;
+		int n = epoll_wait(s->epoll, e, EVENTS, wait_ms(s, now, due));
 		bool died = false;
 
-		if (poll(p, n, wake > now ? (int)((wake - now) / 1000000u + 1) : 0) < 0)
-			continue;
-		if (p[0].revents)
-			return NULL;
-		for (uint32_t i = 0; at + i < n; i++)
-			if (p[at + i].revents)
-				take_request(s, &s->caller[i]);
-		for (uint32_t r = 0; r < s->heap->ranks; r++)
-			died |= p[PROCESS_AT + r].revents != 0;
-		if (p[1].revents)
-			accept_one(s, now);
-		if (p[2].revents)
-			hear_announces(s);
-		now = tn_now_ns(&tn_clock_system);
-		if (died || now >= due) {
-			uint64_t began = cpu_ns(), took;
-
-			tend(s, now);
-			took = cpu_ns() - began;
-			now = tn_now_ns(&tn_clock_system);
-			due = now + (took * SWEEP_PART > period ? took * SWEEP_PART : period);
+		for (int i = 0; i < n; i++) {
+			if (e[i].data.u32 == STOP)
+				return NULL;
+			died |= take_event(s, e[i].data.u32, now);
 		}
+		now = tn_now_ns(&tn_clock_system);
+		if (s->accept_ns && now >= s->accept_ns) {
+			s->accept_ns = 0;
+			accept_later(s, false);
+		}
+		if (!died && now < due)
+			continue;
+		began = cpu_ns();
+		tend(s, now);
+		took = cpu_ns() - began;
+		now = tn_now_ns(&tn_clock_system);
+		due = now + (took * SWEEP_PART > period ? took * SWEEP_PART : period);
 	}
 }
 
@@ -480,10 +523,19 @@ static int find_processes(struct tn_heap_server *s)
 		tn_heap_life_move(&s->heap->memory, r, pid, TN_HEAP_JOINING, TN_HEAP_LEFT);
 		if (tn_heap_life_of(life_of(s, r)) != TN_HEAP_ALIVE)
 			continue;
-		rc = open_process(pid, s->heap->memory.dir->member[r].start, &s->process[r]);
+		rc = watch_process(s, r, pid, s->heap->memory.dir->member[r].start);
 		if (rc && rc != -ESRCH)
 			return tn_fail(rc, "whether process %d, rank %u of heap %s, lives is not known: %s", (int)pid, r, s->heap->name, strerror(-rc));
 	}
+	return 0;
+}
+
+static int make_events(struct tn_heap_server *s)
+{
+	s->epoll = tn_above_streams(epoll_create1(EPOLL_CLOEXEC));
+	s->stop = tn_above_streams(eventfd(0, EFD_CLOEXEC));
+	if (s->epoll < 0 || s->stop < 0 || watch(s, s->stop, STOP) || watch(s, s->seat.sock, ACCEPT) || watch(s, s->heap->memory.wake_fd, WAKE))
+		return tn_fail(-errno, "the events of heap %s: %s", s->heap->name, strerror(errno));
 	return 0;
 }
 
@@ -491,6 +543,8 @@ static int start(struct tn_heap_server *s)
 {
 	int rc = tn_heap_seat_take(&s->seat, s->heap->name, s->heap->timeout_ns);
 
+	if (rc == 0)
+		rc = make_events(s);
 	if (rc == 0)
 		rc = find_processes(s);
 	if (rc == 0)
@@ -502,8 +556,7 @@ static int start(struct tn_heap_server *s)
 		begin_life(s, s->heap->rank, getpid(), s->heap->start, &s->heap->memory.rights, TN_HEAP_ALIVE);
 	for (uint32_t r = 0; r < s->heap->ranks; r++)
 		tn_heap_ctl_of(&s->heap->memory, r)->epoch++;
-	s->stop = tn_above_streams(eventfd(0, EFD_CLOEXEC));
-	if (s->stop < 0 || listen(s->seat.sock, TN_HEAP_RANKS_MAX))
+	if (listen(s->seat.sock, TN_HEAP_RANKS_MAX))
 		return tn_fail(-errno, "the socket of heap %s: %s", s->heap->name, strerror(errno));
 	rc = tn_thread_start(&s->thread, serve, s);
 	return rc ? tn_fail(-rc, "no thread for the master of heap %s: %s", s->heap->name, strerror(rc)) : 0;
@@ -517,11 +570,12 @@ static void destroy(struct tn_heap_server *s)
 			close(s->caller[i].sock);
 	}
 	for (uint32_t r = 0; r < TN_HEAP_RANKS_MAX; r++)
-		if (s->process[r] >= 0)
-			close(s->process[r]);
+		close_process(s, r);
 	tn_heap_seat_leave(&s->seat, s->heap->name);
 	if (s->stop >= 0)
 		close(s->stop);
+	if (s->epoll >= 0)
+		close(s->epoll);
 	tn_heap_master_destroy(s->master);
 	tn_put(&tn_alloc_system, s, sizeof(*s));
 }
@@ -534,7 +588,7 @@ int tn_heap_serve(struct tn_heap *heap, struct tn_heap_server **out)
 	if (!s)
 		return tn_fail(-ENOMEM, "no memory for the master of heap %s", heap->name);
 	s->heap = heap;
-	s->stop = -1;
+	s->stop = s->epoll = -1;
 	for (uint32_t r = 0; r < TN_HEAP_RANKS_MAX; r++)
 		s->process[r] = -1;
 	rc = start(s);
