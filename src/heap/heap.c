@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The public calls of a heap. What is not a request to the master is done here, on the mapped memory. */
+/* The public calls of a heap but for those that write objects (write.c). What is not a request to the master is done here, on the mapped memory. */
 #include <errno.h>
 #include <string.h>
 #include <tenuto/heap.h>
@@ -155,8 +155,7 @@ int tn_heap_name_of(const void *key, size_t key_bytes, struct tn_heap_name *out)
 	return 0;
 }
 
-/* The slot that a plan or a location names; its number. */
-static int slot_of(struct tn_heap *heap, uint32_t rank, uint64_t header_off, uint32_t *out)
+int tn_heap_slot_at_offset(struct tn_heap *heap, uint32_t rank, uint64_t header_off, uint32_t *out)
 {
 	uint64_t at = header_off - TN_HEAP_CTL_BYTES;
 
@@ -167,14 +166,19 @@ static int slot_of(struct tn_heap *heap, uint32_t rank, uint64_t header_off, uin
 	return 0;
 }
 
-/* Payload that lies within the heap; else NULL. */
-static unsigned char *payload(struct tn_heap *heap, uint32_t rank, uint64_t offset, uint64_t bytes)
+unsigned char *tn_heap_payload(struct tn_heap *heap, uint32_t rank, uint64_t offset, uint64_t bytes)
 {
 	const struct tn_heap_ctl *layout = &heap->memory.layout;
 
 	if (rank >= heap->ranks || offset < layout->heap_base || offset > layout->heap_limit || bytes > layout->heap_limit - offset)
 		return NULL;
 	return heap->memory.base[rank] + offset;
+}
+
+void tn_heap_count_pages(struct tn_heap *heap, uint64_t pages, uint64_t began_ns)
+{
+	tn_heap_count(&heap->memory, heap->rank, TN_HEAP_PAGES, pages);
+	tn_heap_count(&heap->memory, heap->rank, TN_HEAP_PAGE_TIME, tn_now_ns(&tn_clock_system) - began_ns);
 }
 
 void *tn_heap_ptr(struct tn_heap *heap, uint32_t rank, uint64_t offset)
@@ -199,297 +203,6 @@ uint32_t tn_heap_ranks(const struct tn_heap *heap)
 uint64_t tn_heap_write_rights(const struct tn_heap *heap)
 {
 	return heap->memory.rights.write;
-}
-
-/* ---- writing ---------------------------------------------------------------------------------------------------- */
-
-/* Where the plan's replica i goes. */
-static struct tn_heap_copy replica_of(const struct tn_heap_plan *plan, uint32_t i)
-{
-	return i ? plan->copy[i - 1] : (struct tn_heap_copy){plan->header_off, plan->payload_base, plan->dst_rank, plan->epoch};
-}
-
-/* Of a plan whose replicas lie within the heap: their slots. */
-static int check_replicas(struct tn_heap *heap, const struct tn_heap_plan *plan, uint32_t slot[TN_HEAP_REPLICAS_MAX])
-{
-	int rc = 0;
-
-	if (plan->copies >= TN_HEAP_REPLICAS_MAX)
-		return tn_fail(-EINVAL, "a plan with %u copies: %u at most", plan->copies, TN_HEAP_REPLICAS_MAX - 1);
-	for (uint32_t i = 0; i <= plan->copies && rc == 0; i++) {
-		struct tn_heap_copy r = replica_of(plan, i);
-
-		rc = slot_of(heap, r.rank, r.header_off, &slot[i]);
-		if (rc == 0 && !(heap->memory.rights.write >> r.rank & 1))
-			rc = tn_fail(-EACCES, "rank %u may not write into the heap of rank %u", heap->rank, r.rank);
-		if (rc == 0 && !payload(heap, r.rank, r.payload_base, plan->bytes_total))
-			rc = tn_fail(-EINVAL, "payload_base %llu: the plan lies outside of the heap", (unsigned long long)r.payload_base);
-	}
-	return rc;
-}
-
-/* Whether the master has planned what it was asked for. The caller writes as many bytes as it wanted. */
-static int check_plan(struct tn_heap *heap, const struct tn_heap_want *want, const struct tn_heap_plan *plan, uint32_t slot[TN_HEAP_REPLICAS_MAX])
-{
-	uint32_t page_bytes = heap->memory.layout.page_bytes;
-	bool sound = plan->bytes_total == want->bytes && plan->page_bytes == page_bytes &&
-		     plan->n_pages == (want->bytes + page_bytes - 1) / page_bytes && plan->copies == tn_heap_replicas(want->flags) - 1;
-
-	for (uint32_t i = 0; sound && i <= plan->copies; i++)
-		sound = replica_of(plan, i).rank == (want->owner + i) % heap->ranks;
-	if (!sound)
-		return tn_fail(-EINVAL, "the master's plan of %llu bytes in %u pages at rank %u is not what it was asked for: %llu bytes at rank %u",
-			       (unsigned long long)plan->bytes_total, plan->n_pages, plan->dst_rank, (unsigned long long)want->bytes, want->owner);
-	return check_replicas(heap, plan, slot);
-}
-
-/* This rank writes a replica from now on; or no more. False: its part of the plan has ended. */
-static bool begin(struct tn_heap *heap, const struct tn_heap_copy *r, uint32_t slot)
-{
-	return tn_heap_begin(tn_heap_slot_of(&heap->memory, r->rank, slot), r->epoch, heap->rank);
-}
-
-static bool finish(struct tn_heap *heap, const struct tn_heap_copy *r, uint32_t slot, uint32_t to)
-{
-	return tn_heap_finish(tn_heap_slot_of(&heap->memory, r->rank, slot), r->epoch, heap->rank, to);
-}
-
-static int begin_all(struct tn_heap *heap, const struct tn_heap_plan *plan, const uint32_t *slot)
-{
-	for (uint32_t i = 0; i <= plan->copies; i++) {
-		struct tn_heap_copy r = replica_of(plan, i);
-
-		if (begin(heap, &r, slot[i]))
-			continue;
-		while (i--) {
-			r = replica_of(plan, i);
-			finish(heap, &r, slot[i], TN_HEAP_DEAD);
-		}
-		return tn_fail(-ESTALE, "the plan had ended when it came: this process was stopped for longer than reclaim_ns; try again");
-	}
-	return 0;
-}
-
-/* tn_heap_open_for_write, with the slots. */
-static int open_slots(struct tn_heap *heap, struct tn_heap_want *want, struct tn_heap_plan *plan, uint32_t slot[TN_HEAP_REPLICAS_MAX])
-{
-	struct tn_heap_ask ask = {.op = TN_HEAP_OPEN};
-	struct tn_heap_told told;
-	int rc;
-
-	if (want->owner == TN_HEAP_ANY)
-		want->owner = (uint32_t)(want->name.hash % heap->ranks);
-	ask.want = *want;
-	rc = tn_heap_request(heap, &ask, &told);
-	if (rc == 0)
-		rc = check_plan(heap, want, &told.plan, slot);
-	if (rc == 0)
-		rc = begin_all(heap, &told.plan, slot);
-	if (rc == 0)
-		*plan = told.plan;
-	return rc;
-}
-
-int tn_heap_open_for_write(struct tn_heap *heap, const void *key, size_t key_bytes, uint64_t bytes, uint32_t owner, uint32_t flags,
-			   struct tn_heap_plan *plan)
-{
-	struct tn_heap_want want = {.bytes = bytes, .owner = owner, .flags = flags};
-	uint32_t slot[TN_HEAP_REPLICAS_MAX];
-	int rc = tn_heap_name_of(key, key_bytes, &want.name);
-
-	return rc ? rc : open_slots(heap, &want, plan, slot);
-}
-
-/*
- * A free extent of the owner's heap: its slot, WRITING by this rank, and where it lies; TN_HEAP_NO_SLOT. The master may have resized it just before
- * the claim.
- */
-static uint32_t claim_extent(struct tn_heap *heap, uint32_t owner, uint32_t size_class, uint32_t *epoch, uint64_t *base)
-{
-	struct tn_heap_ctl *ctl = tn_heap_ctl_of(&heap->memory, owner);
-	uint32_t slot = tn_heap_claim(tn_heap_slot_of(&heap->memory, owner, 0), heap->memory.layout.hdr_count, &ctl->free_head[size_class],
-				      tn_heap_by(TN_HEAP_WRITING, heap->rank), epoch);
-	struct tn_heap_slot *s;
-
-	if (slot == TN_HEAP_NO_SLOT)
-		return slot;
-	s = tn_heap_slot_of(&heap->memory, owner, slot);
-	*base = __atomic_load_n(&s->header.payload_base, __ATOMIC_RELAXED);
-	if (tn_heap_class_of(s) == size_class && payload(heap, owner, *base, (uint64_t)heap->memory.layout.page_bytes << size_class))
-		return slot;
-	tn_heap_finish(s, *epoch, heap->rank, TN_HEAP_DEAD);
-	return TN_HEAP_NO_SLOT;
-}
-
-int tn_heap_reserve(struct tn_heap *heap, const void *key, size_t key_bytes, uint64_t bytes, uint32_t owner, uint32_t flags,
-		    struct tn_heap_plan *plan)
-{
-	uint32_t page_bytes = heap->memory.layout.page_bytes, size_class = tn_heap_class(page_bytes, bytes), slot = TN_HEAP_NO_SLOT, epoch;
-	struct tn_heap_found found;
-	struct tn_heap_name name;
-	struct tn_heap_slot *s;
-	uint64_t base;
-	int rc = tn_heap_name_of(key, key_bytes, &name);
-
-	if (rc)
-		return rc;
-	if (owner == TN_HEAP_ANY)
-		owner = (uint32_t)(name.hash % heap->ranks);
-	if (bytes && owner < heap->ranks && (heap->memory.rights.write >> owner & 1) && size_class < TN_HEAP_CLASSES && !(flags & ~(TN_HEAP_PIN | TN_HEAP_PRIORITY)) &&
-	    tn_heap_find_any(&heap->memory, &name, &found))
-		slot = claim_extent(heap, owner, size_class, &epoch, &base);
-	if (slot == TN_HEAP_NO_SLOT) /* the master has more means, and says what is wrong */
-		return tn_heap_open_for_write(heap, key, key_bytes, bytes, owner, flags, plan);
-	s = tn_heap_slot_of(&heap->memory, owner, slot);
-	tn_heap_describe(s, &name, bytes, page_bytes, flags);
-	*plan = (struct tn_heap_plan){.key_hash = name.hash, .dst_rank = owner, .epoch = epoch,
-				      .header_off = TN_HEAP_CTL_BYTES + (uint64_t)slot * sizeof(*s), .payload_base = base, .bytes_total = bytes,
-				      .page_bytes = page_bytes, .n_pages = (uint32_t)((bytes + page_bytes - 1) / page_bytes), .announces = 1};
-	return 0;
-}
-
-/* What is lost of it - the ring is full, the master does not live - the master's sweep finds. */
-static void announce(struct tn_heap *heap, const struct tn_heap_plan *plan)
-{
-	const struct tn_heap_announce a = {.key_hash = plan->key_hash, .owner_rank = plan->dst_rank, .epoch = plan->epoch,
-					   .header_off = plan->header_off, .payload_off = plan->payload_base, .n_pages = plan->n_pages,
-					   .page_size = plan->page_bytes, .bytes_total = plan->bytes_total};
-	const uint64_t one = 1;
-
-	tn_heap_announce(heap->memory.base[plan->dst_rank], &heap->memory.layout, &a);
-	while (write(heap->memory.wake_fd, &one, sizeof(one)) < 0 && errno == EINTR)
-		;
-}
-
-static int refused(struct tn_heap *heap, const struct tn_heap_plan *plan)
-{
-	tn_heap_count(&heap->memory, heap->rank, TN_HEAP_CAS_FAILURES, 1);
-	return tn_fail(-ESTALE, "key hash %#llx: the plan has ended: it was not committed within reclaim_ns, or its object is gone already; write the object again",
-		       (unsigned long long)plan->key_hash);
-}
-
-/* Whether this rank may write the replica still. Of another epoch, if the plan was committed before: then nothing there is this plan's any more. */
-static bool is_mine(struct tn_heap *heap, const struct tn_heap_copy *r, uint32_t slot)
-{
-	uint64_t word = tn_heap_load64(tn_heap_state_word(tn_heap_slot_of(&heap->memory, r->rank, slot)));
-
-	return tn_heap_word_epoch(word) == r->epoch && tn_heap_word_rank(word) == heap->rank;
-}
-
-/* The header's second line is the producer's until it has ended: no slot is freed before. */
-static bool publish(struct tn_heap *heap, const struct tn_heap_copy *r, uint32_t slot, uint64_t checksum)
-{
-	struct tn_heap_slot *s = tn_heap_slot_of(&heap->memory, r->rank, slot);
-
-	if (is_mine(heap, r, slot)) {
-		s->extra.checksum = checksum;
-		s->extra.checksum_epoch = r->epoch;
-	}
-	return finish(heap, r, slot, TN_HEAP_READY);
-}
-
-/*
- * Copies the first replica to the others that this rank writes, and publishes all that are WRITING. Returns how many became READY. The first one comes last: while
- * it is copied it must not be evicted, so it stays this rank's, or the caller holds a lease on it.
- */
-static uint32_t publish_all(struct tn_heap *heap, const struct tn_heap_plan *plan, const uint32_t *slot)
-{
-	const unsigned char *bytes = payload(heap, plan->dst_rank, plan->payload_base, plan->bytes_total);
-	uint32_t published = 0;
-
-	for (uint32_t i = plan->copies + 1; i--;) {
-		struct tn_heap_copy r = replica_of(plan, i);
-
-		if (!is_mine(heap, &r, slot[i]))
-			continue;
-		published += publish(heap, &r, slot[i], i ? tn_checksum_copy(payload(heap, r.rank, r.payload_base, plan->bytes_total), bytes, plan->bytes_total, true)
-							  : tn_checksum(bytes, plan->bytes_total));
-	}
-	return published;
-}
-
-/* Gives up what this rank still writes of a plan. Returns how many replicas these are. */
-static uint32_t end_all(struct tn_heap *heap, const struct tn_heap_plan *plan, const uint32_t *slot)
-{
-	uint32_t ended = 0;
-
-	for (uint32_t i = 0; i <= plan->copies; i++) {
-		struct tn_heap_copy r = replica_of(plan, i);
-
-		ended += finish(heap, &r, slot[i], TN_HEAP_DEAD);
-	}
-	return ended;
-}
-
-int tn_heap_commit(struct tn_heap *heap, const struct tn_heap_plan *plan)
-{
-	const struct tn_heap_copy source = replica_of(plan, 0);
-	uint32_t slot[TN_HEAP_REPLICAS_MAX], *count;
-	struct tn_heap_slot *first;
-	int rc = check_replicas(heap, plan, slot);
-	bool was_ready;
-
-	if (rc)
-		return rc;
-	first = tn_heap_slot_of(&heap->memory, plan->dst_rank, slot[0]);
-	was_ready = tn_heap_load64(tn_heap_state_word(first)) == tn_heap_word(TN_HEAP_READY, plan->epoch); /* a kernel was here */
-	if (was_ready && plan->copies == 0)
-		return 0;
-	count = &tn_heap_leases_of(&heap->memory, plan->dst_rank, slot[0])[heap->rank];
-	if (was_ready && tn_heap_lease(first, count, plan->epoch)) {
-		publish_all(heap, plan, slot);
-		tn_heap_unlease(count);
-		return 0;
-	}
-	/* A kernel's object may have gone since, and its memory be another one's: nothing is left to copy from. */
-	if (!is_mine(heap, &source, slot[0])) {
-		end_all(heap, plan, slot);
-		return refused(heap, plan);
-	}
-	if (publish_all(heap, plan, slot) == 0)
-		return refused(heap, plan);
-	if (plan->announces)
-		announce(heap, plan);
-	return 0;
-}
-
-int tn_heap_abandon(struct tn_heap *heap, const struct tn_heap_plan *plan)
-{
-	uint32_t slot[TN_HEAP_REPLICAS_MAX];
-	int rc = check_replicas(heap, plan, slot);
-
-	return rc ? rc : end_all(heap, plan, slot) ? 0 : refused(heap, plan);
-}
-
-static void count_pages(struct tn_heap *heap, uint64_t pages, uint64_t began_ns)
-{
-	tn_heap_count(&heap->memory, heap->rank, TN_HEAP_PAGES, pages);
-	tn_heap_count(&heap->memory, heap->rank, TN_HEAP_PAGE_TIME, tn_now_ns(&tn_clock_system) - began_ns);
-}
-
-int tn_heap_put(struct tn_heap *heap, const void *key, size_t key_bytes, const void *src, uint64_t bytes, uint32_t owner, uint32_t flags)
-{
-	struct tn_heap_want want = {.bytes = bytes, .owner = owner, .flags = flags};
-	uint32_t slot[TN_HEAP_REPLICAS_MAX], published = 0;
-	struct tn_heap_plan plan;
-	uint64_t began_ns;
-	int rc = tn_heap_name_of(key, key_bytes, &want.name);
-
-	if (rc == 0)
-		rc = open_slots(heap, &want, &plan, slot);
-	if (rc)
-		return rc;
-	began_ns = tn_now_ns(&tn_clock_system);
-	for (uint32_t i = 0; i <= plan.copies; i++) {
-		struct tn_heap_copy r = replica_of(&plan, i);
-
-		published += publish(heap, &r, slot[i], tn_checksum_copy(payload(heap, r.rank, r.payload_base, bytes), src, bytes, true));
-	}
-	count_pages(heap, (uint64_t)plan.n_pages * (plan.copies + 1), began_ns);
-	if (published == 0)
-		return refused(heap, &plan);
-	tn_heap_count(&heap->memory, heap->rank, TN_HEAP_BYTES_TX, bytes * (plan.copies + 1));
-	return 0;
 }
 
 /* ---- reading ---------------------------------------------------------------------------------------------------- */
@@ -524,7 +237,7 @@ static int hold_named(struct tn_heap *heap, const struct tn_heap_name *name, uin
 	if (rc)
 		return rc;
 	*meta = meta_of(heap, &f);
-	if (!payload(heap, meta->owner_rank, meta->payload_off, meta->bytes_total)) {
+	if (!tn_heap_payload(heap, meta->owner_rank, meta->payload_off, meta->bytes_total)) {
 		tn_heap_release(heap, meta);
 		tn_heap_count(&heap->memory, heap->rank, TN_HEAP_FAILURES, 1);
 		return tn_fail(-EBADMSG, "key hash %#llx: its header is damaged: it names bytes outside of the heap", (unsigned long long)meta->key_hash);
@@ -550,7 +263,7 @@ int tn_heap_hold(struct tn_heap *heap, const void *key, size_t key_bytes, struct
 int tn_heap_release(struct tn_heap *heap, const struct tn_heap_meta *meta)
 {
 	uint32_t slot, *count;
-	int rc = slot_of(heap, meta->owner_rank, meta->header_off, &slot);
+	int rc = tn_heap_slot_at_offset(heap, meta->owner_rank, meta->header_off, &slot);
 
 	if (rc)
 		return rc;
@@ -610,7 +323,7 @@ static int get_replica(struct tn_heap *heap, const struct tn_heap_name *name, ui
 	} else {
 		began_ns = tn_now_ns(&tn_clock_system);
 		rc = copy_out(heap, &meta, dst);
-		count_pages(heap, meta.n_pages, began_ns);
+		tn_heap_count_pages(heap, meta.n_pages, began_ns);
 	}
 	tn_heap_release(heap, &meta);
 	if (rc == 0)

@@ -60,6 +60,14 @@ struct tn_heap {
 	struct tn_heap_server *server; /* this process is the master */
 };
 
+/* ---- what reading and writing share (heap.c) -------------------------------------------------------------------- */
+
+/* The slot that a plan or a location names; its number. */
+int tn_heap_slot_at_offset(struct tn_heap *heap, uint32_t rank, uint64_t header_off, uint32_t *out);
+/* Payload that lies within the heap; else NULL. */
+unsigned char *tn_heap_payload(struct tn_heap *heap, uint32_t rank, uint64_t offset, uint64_t bytes);
+void tn_heap_count_pages(struct tn_heap *heap, uint64_t pages, uint64_t began_ns);
+
 /* ---- both ends (wire.c) ----------------------------------------------------------------------------------------- */
 
 /*
