@@ -260,14 +260,15 @@ struct tn_identity {
  * @group:         which of the engine's KV cache groups, for models with several kinds of layers; 0 if there is one
  * @match_rule:    enum tn_match_rule
  * @window_tokens: of TN_MATCH_WINDOW
+ * @head_group, @head_groups: with @head_groups above 0 the blocks are those of a head group, of so many (tenuto/heads.h), for ranks of every TP size: the
+ *                 geometry is the group's, and @tp_rank and @tp_size are no part of what they are. 0: the share of one rank
  */
 struct tn_shard {
 	size_t size;
 	uint32_t tp_rank, tp_size;
 	uint32_t pp_rank, pp_size;
-	uint32_t group;
-	uint32_t match_rule;
-	uint32_t window_tokens;
+	uint32_t group, match_rule, window_tokens;
+	uint32_t head_group, head_groups;
 };
 
 /**

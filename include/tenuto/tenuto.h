@@ -18,6 +18,7 @@
 #include <tenuto/device_memory.h>
 #include <tenuto/error.h>
 #include <tenuto/events.h>
+#include <tenuto/heads.h>
 #include <tenuto/latency.h>
 #include <tenuto/layout.h>
 #include <tenuto/match.h>

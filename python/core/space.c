@@ -33,6 +33,8 @@ static const struct tn_py_field shard_fields[] = {
 	{"group", TN_PY_U32, offsetof(struct tn_shard, group)},
 	{"match_rule", TN_PY_U32, offsetof(struct tn_shard, match_rule)},
 	{"window_tokens", TN_PY_U32, offsetof(struct tn_shard, window_tokens)},
+	{"head_group", TN_PY_U32, offsetof(struct tn_shard, head_group)},
+	{"head_groups", TN_PY_U32, offsetof(struct tn_shard, head_groups)},
 	{NULL, 0, 0},
 };
 
@@ -68,7 +70,7 @@ static bool identity_from(PyObject *kw, struct identity *out)
 	if (!kw || known == PyDict_Size(kw))
 		return true;
 	PyErr_SetString(PyExc_TypeError, "a space takes tenant, revision, kv_dtype, rotary, hash_algorithm, hash_seed, reset_revision, tp_rank, tp_size, pp_rank, "
-					 "pp_size, group, match_rule, window_tokens and quota");
+					 "pp_size, group, match_rule, window_tokens, head_group, head_groups and quota");
 	return false;
 }
 
@@ -513,7 +515,7 @@ static PyMethodDef methods[] = {
 
 static PyType_Slot slots[] = {
 	{Py_tp_doc, (void *)"Space(cache, model, geometry, *, tenant=\"\", revision=\"\", kv_dtype=\"\", rotary=\"\", hash_algorithm=\"\", hash_seed=0,\n"
-			    "      reset_revision=bytes(16), tp_rank=0, tp_size=1, pp_rank=0, pp_size=1, group=0, match_rule=MATCH_PREFIX, window_tokens=0, quota=None)\n--\n\n"
+			    "      reset_revision=bytes(16), tp_rank=0, tp_size=1, pp_rank=0, pp_size=1, group=0, match_rule=MATCH_PREFIX, window_tokens=0, head_group=0, head_groups=0, quota=None)\n--\n\n"
 			    "The blocks of one tenant, model and shard; made by Cache.space."},
 	{Py_tp_new, (void *)space_new},
 	{Py_tp_dealloc, (void *)space_dealloc},

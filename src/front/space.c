@@ -88,13 +88,29 @@ struct fingerprint {
 	uint32_t rank;
 };
 
+/* Which share of a block's layers, and of how many. */
+struct part {
+	const char *kind; /* NULL: a rank's, as it was stored before there were head groups */
+	uint32_t number, of;
+};
+
+/* Latents are one share, whatever is asked for. */
+static struct part part_of(const struct tn_shard *shard, bool mla)
+{
+	if (mla)
+		return (struct part){NULL, 0, 1};
+	if (shard->head_groups)
+		return (struct part){"head groups", shard->head_group, shard->head_groups};
+	return (struct part){NULL, shard->tp_rank, shard->tp_size};
+}
+
 static struct tn_key family_of(const struct tn_cache *cache, const struct tn_key *reset, const struct writer *identity, const struct tn_shard *shard,
-			       bool mla)
+			       const struct part *part)
 {
 	struct writer w = *identity;
 
-	put_string(&w, "ranks");
-	put_u64(&w, mla ? 1 : shard->tp_size);
+	put_string(&w, part->kind ? part->kind : "ranks");
+	put_u64(&w, part->of);
 	put_u64(&w, shard->pp_size);
 	put_u64(&w, shard->group);
 	put_u64(&w, shard->match_rule);
@@ -116,7 +132,7 @@ static int fingerprint(const struct tn_cache *cache, const struct tn_identity *i
 	static const struct tn_secret no_secret; /* a table's name is the same in every cache */
 	unsigned char geometry[TN_GEOMETRY_BYTES];
 	struct writer w = {.len = 0};
-	bool mla = only_latent(g);
+	const struct part part = part_of(shard, only_latent(g));
 	int n = tn_geometry_store(g, geometry, sizeof(geometry));
 	size_t named, hashed; /* bytes before and behind what is of hashes alone */
 	struct tn_key reset; /* each hash continues it */
@@ -136,10 +152,12 @@ static int fingerprint(const struct tn_cache *cache, const struct tn_identity *i
 	hashed = w.len;
 	out->tenant = tn_tenant_of(cache, id->tenant);
 	out->identity = tn_hash_chain(&cache->secret, &reset, w.buf, w.len);
-	out->family = family_of(cache, &reset, &w, shard, mla);
-	out->rank = shard->pp_rank * (mla ? 1 : shard->tp_size) + (mla ? 0 : shard->tp_rank);
-	put_u64(&w, mla ? 0 : shard->tp_rank);
-	put_u64(&w, mla ? 1 : shard->tp_size);
+	out->family = family_of(cache, &reset, &w, shard, &part);
+	out->rank = shard->pp_rank * part.of + part.number;
+	if (part.kind)
+		put_string(&w, part.kind);
+	put_u64(&w, part.number);
+	put_u64(&w, part.of);
 	put_u64(&w, shard->pp_rank);
 	put_u64(&w, shard->pp_size);
 	put_u64(&w, shard->group);
@@ -187,6 +205,8 @@ static int check_arguments(const struct tn_identity *id, const struct tn_shard *
 		return tn_fail(-EINVAL, "identity: model is required, so that another model's KV never matches");
 	if (shard->tp_size == 0 || shard->tp_rank >= shard->tp_size)
 		return tn_fail(-EINVAL, "shard: tp_rank %u of tp_size %u", shard->tp_rank, shard->tp_size);
+	if (shard->head_groups && shard->head_group >= shard->head_groups)
+		return tn_fail(-EINVAL, "shard: head_group %u of head_groups %u", shard->head_group, shard->head_groups);
 	if (shard->pp_size == 0 || shard->pp_rank >= shard->pp_size)
 		return tn_fail(-EINVAL, "shard: pp_rank %u of pp_size %u", shard->pp_rank, shard->pp_size);
 	if (shard->match_rule > TN_MATCH_EXACT)

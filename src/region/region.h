@@ -30,7 +30,7 @@
 #include "region/doorbell.h"
 
 #define TN_REGION_MAGIC UINT64_C(0x6e6f696765726e74) /* "tnregion" */
-#define TN_REGION_VERSION 5u
+#define TN_REGION_VERSION 6u
 #define TN_REGION_OPS_MAX 4096u
 #define TN_REGION_BLOCKS_MAX (1u << 20)
 #define TN_REGION_CHUNKS_MAX 128u
