@@ -191,9 +191,15 @@ int tn_py_view_moved(struct tn_py_view *view);
 extern PyType_Spec tn_py_view_spec;
 
 /* geometry.c, memory.c, pool.c, space.c, cache.c */
-extern PyType_Spec tn_py_geometry_spec, tn_py_memory_spec, tn_py_pool_spec, tn_py_buffer_spec, tn_py_event_spec, tn_py_space_spec, tn_py_cache_spec;
+extern PyType_Spec tn_py_geometry_spec, tn_py_memory_spec, tn_py_pool_spec, tn_py_buffer_spec, tn_py_event_spec, tn_py_space_spec, tn_py_cache_spec, tn_py_head_groups_spec;
 PyObject *tn_py_geometry(const struct tn_geometry *g);
 PyObject *tn_py_close_all(PyObject *module, PyObject *nothing);
+/**
+ * tn_py_layout - where a pool's pages lie: base and strides as arrays of numbers, or (None) an order that engines use
+ *
+ * Return: memory that the layout needs, of PyMem_Malloc; NULL with an exception.
+ */
+uint64_t *tn_py_layout(const struct tn_geometry *g, PyObject *base, PyObject *strides, const struct tn_pool_shape *shape, struct tn_pool_layout *out);
 /** tn_py_pool_close - Return: 0; -EBUSY, -ETIMEDOUT: it is what it was, and may be closed again */
 int tn_py_pool_close(struct tn_py_pool *pool);
 /** tn_py_memory_close - Return: 0; -EBUSY: a pool of it is left, and it is what it was */

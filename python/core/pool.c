@@ -7,8 +7,7 @@
 
 /* ---- pools ------------------------------------------------------------------------------------------------------------ */
 
-/* base and strides as arrays of numbers, or an order that engines use. Return: memory that the layout needs; NULL with an exception. */
-static uint64_t *layout_from(const struct tn_geometry *g, PyObject *base, PyObject *strides, struct tn_pool_shape *shape, struct tn_pool_layout *out)
+uint64_t *tn_py_layout(const struct tn_geometry *g, PyObject *base, PyObject *strides, const struct tn_pool_shape *shape, struct tn_pool_layout *out)
 {
 	size_t n, want = (size_t)g->layers * g->nplanes, nstrides;
 	uint64_t *offsets, *steps;
@@ -60,7 +59,7 @@ static PyObject *pool_new(PyTypeObject *type, PyObject *args, PyObject *kw)
 	self->memory = (struct tn_py_memory *)Py_NewRef(memory);
 	self->geometry = ((struct tn_py_geometry *)geometry)->g;
 	self->npages = shape.npages = npages;
-	offsets = tn_py_memory_check(self->memory) ? NULL : layout_from(&self->geometry, base, strides, &shape, &layout);
+	offsets = tn_py_memory_check(self->memory) ? NULL : tn_py_layout(&self->geometry, base, strides, &shape, &layout);
 	if (offsets && tn_py_enter(self->memory->cache)) {
 		TN_PY_CALL(self->memory->cache, rc = tn_pool_create(self->memory->m, &self->geometry, &layout, &self->p));
 		if (rc)

@@ -30,13 +30,14 @@ from ._core import (
     SAVED_REJECTED, SAVED_STORED, TIER_DEVICE, TIER_DISK, TIER_HOST, TIER_NONE, TIER_REMOTE,
     Again, Buffer, Busy, Closed, Denied, Error, Event, Forked, Geometry, InvalidValue, Load, Match, NotFound, OwnerGone, Pool, Query, Save,
     SaveResult, Timeout, View, WrongVersion, match_all, match_begin, reslice, version)
+from .shares import Shares
 
 __all__ = [
     'ANY_UID', 'HND', 'KEY_BYTES', 'MATCH_EXACT', 'MATCH_PREFIX', 'MATCH_WINDOW', 'NHD', 'PLANE_K', 'PLANE_LATENT', 'PLANE_SCALE_K', 'PLANE_SCALE_V',
     'PLANE_STATE', 'PLANE_V', 'POOL_CROSS_LAYER', 'POOL_PAGES_PLANES', 'POOL_PLANE_REGION', 'POOL_PLANES_PAGES', 'SAVED_EXISTING', 'SAVED_FAILED',
     'SAVED_HOST_ONLY', 'SAVED_NOT', 'SAVED_REJECTED', 'SAVED_STORED', 'TIER_DEVICE', 'TIER_DISK', 'TIER_HOST', 'TIER_NONE', 'TIER_REMOTE',
     'Again', 'BlockEvent', 'Buffer', 'Busy', 'Cache', 'Closed', 'Completion', 'Denied', 'Error', 'Event', 'Forked', 'Geometry', 'InvalidValue', 'Load',
-    'Match', 'Memory', 'NotFound', 'OwnerGone', 'Pool', 'PoolShare', 'Query', 'Save', 'SaveResult', 'Space', 'Timeout', 'View', 'WrongVersion', 'attach', 'attach_store',
+    'Match', 'Memory', 'NotFound', 'OwnerGone', 'Pool', 'PoolShare', 'Query', 'Save', 'SaveResult', 'Shares', 'Space', 'Timeout', 'View', 'WrongVersion', 'attach', 'attach_store',
     'kv_planes', 'match_all', 'match_begin', 'reslice', 'strided', 'to_logging', 'version']
 
 __version__ = version()
@@ -196,6 +197,13 @@ class Cache(_core.Cache):
         (MATCH_PREFIX, MATCH_WINDOW with window_tokens, MATCH_EXACT); quota: {"host": bytes, "disk": bytes}. Raises InvalidValue, Error (ENOSPC: too many are open).
         """
         return Space(self, model, geometry, **identity)
+
+    def shares(self, model: str, geometry: Geometry, *, kv_heads: int, tp_rank: int = 0, tp_size: int = 1, most_tp: int = 8, **identity: Any) -> Shares:
+        """As space, of blocks that ranks of every TP size share: the spaces of a model's head groups, which read as one (tenuto.shares).
+
+        geometry: of this rank's share; kv_heads: of the whole model; most_tp: a number that every TP size divides which is to share the blocks.
+        """
+        return Shares(self, model, geometry, kv_heads=kv_heads, tp_rank=tp_rank, tp_size=tp_size, most_tp=most_tp, **identity)
 
     def memory(self, *arrays: Any, stage_bytes: int = 0, driver: str | None = None) -> Memory:
         """Register bytes that loads write and saves read: anything with the buffer protocol, __dlpack__ or __cuda_array_interface__, or strided(...).

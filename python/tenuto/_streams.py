@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
-from . import _core
+from . import _core, shares
 
 
 @contextlib.contextmanager
@@ -59,7 +59,7 @@ class Streams:
         with current(self.device) as stream:
             stream.synchronize()
 
-    def wait(self, load: _core.Load, layer: int) -> bool:
+    def wait(self, load: _core.Load | shares.Load, layer: int) -> bool:
         """Whether the current stream waits for a layer of a load from now on. If not, the host has to: the stream knows no words, or the load has several."""
         with current(self.device) as stream, self._lock:
             self._used.setdefault(stream.cuda_stream, _Used(stream))
@@ -69,11 +69,12 @@ class Streams:
                 return False
         return True
 
-    def done(self, pool: _core.Pool) -> tuple[_core.Event, int] | None:
+    def done(self, pool: _core.Pool | shares.Pool) -> tuple[_core.Event, int] | None:
         """An event and the value that it reaches once the current stream has done what it was asked for until now, for Save.layer.
 
         pool: any in the device's memory. None: the stream writes no words, and the host has to wait for it (settle).
         """
+        pool = pool.pools[0] if isinstance(pool, shares.Pool) else pool
         with current(self.device) as stream, self._lock:
             used = self._used.setdefault(stream.cuda_stream, _Used(stream))
             try:

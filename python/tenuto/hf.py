@@ -34,6 +34,7 @@ except ImportError as e:
 
 import tenuto
 from tenuto._streams import Streams
+from tenuto.shares import MOST_TP, Shares
 from tenuto.slack import Probe, Setting, fingerprint
 
 MODAL = ('image', 'video', 'audio', 'speech', 'vision')
@@ -121,7 +122,9 @@ class Prefixes:
     """The prefixes of one model in a cache.
 
     cache: of tenuto. config: the model's; name, revision: of its weights. dtype: of keys and values. page_tokens, pages_per_block: what is saved and
-    restored is a multiple of their product, 256 tokens by default. tp_rank, tp_size: this process has so many-th share of the KV heads. plan: "auto": where the
+    restored is a multiple of their product, 256 tokens by default. tp_rank, tp_size: this process has so many-th share of the KV heads. shares: "rank": each rank
+    has blocks of its own; "canonical": ranks of every TP size that divides most_tp save and restore shares of the same blocks (docs/shares.md), and a prefix
+    is found once all of its shares are there; all that is found is restored then, whatever plan says. plan: "auto": where the
     compute times and the disk's speed are known, no more of a prefix is restored than comes sooner than it is computed; "off": all of it is. slack: where the
     compute times are kept between runs: "auto", "off" or a file, as tenuto.slack.Setting. They are of a model on CPUs; one thread at a time uses an object.
 
@@ -131,7 +134,8 @@ class Prefixes:
     """
 
     def __init__(self, cache: tenuto.Cache, config: Any, name: str, *, revision: str = '', dtype: torch.dtype = torch.float32, page_tokens: int = 16,
-                 pages_per_block: int = 16, tenant: str = '', tp_rank: int = 0, tp_size: int = 1, plan: str = 'auto', slack: Any = 'auto') -> None:
+                 pages_per_block: int = 16, tenant: str = '', tp_rank: int = 0, tp_size: int = 1, shares: str = 'rank', most_tp: int = MOST_TP,
+                 plan: str = 'auto', slack: Any = 'auto') -> None:
         whole, config = config, config.get_text_config(decoder=True) if hasattr(config, 'get_text_config') else config
         if getattr(whole, 'model_type', None) == 'paligemma':
             raise ValueError('paligemma attends to its whole prompt from each token: keys depend on tokens behind them')
@@ -140,20 +144,23 @@ class Prefixes:
                              if name in [f'{kind}_config' for kind in MODAL] and value is not None)
         if plan not in ('auto', 'off'):
             raise ValueError(f'plan: {plan!r}: auto or off')
+        if shares not in ('rank', 'canonical'):
+            raise ValueError(f'shares: {shares!r}: rank or canonical')
         if dtype not in NAMES:
             raise ValueError(f'keys and values of {dtype}: {", ".join(map(str, NAMES))} can be kept')
         heads = getattr(config, 'num_key_value_heads', None) or getattr(config, 'num_attention_heads', None)
         if not heads:
             raise ValueError(f'{type(config).__name__} has no num_attention_heads: only models with attention can be restored by prefix')
-        if heads % tp_size:
+        if heads % tp_size and (shares == 'rank' or tp_size % heads):
             raise ValueError(f'{heads} KV heads cannot be divided among {tp_size}')
         self.cache, self.dtype, self.tp_rank, self.tp_size = cache, dtype, tp_rank, tp_size
-        self.heads = heads // tp_size
+        self.heads = max(1, heads // tp_size)
+        self._canonical = {'kv_heads': heads, 'most_tp': most_tp} if shares == 'canonical' else None
         self.head_dim = getattr(config, 'head_dim', None) or config.hidden_size // config.num_attention_heads
         self._config, self._name = config, name
         self._identity = {'revision': revision, 'kv_dtype': NAMES[dtype], 'rotary': rotary_of(config), 'tenant': tenant}
         self._pages = (page_tokens, pages_per_block)
-        self.geometry = self._geometry(heads // tp_size)
+        self.geometry = self._geometry(self.heads)
         self.space = self._space(tp_rank, tp_size)
         self._long_space = self._space(tp_rank, tp_size, True) if self._rope.long else self.space
         self.block_tokens = self.geometry.block_tokens
@@ -191,12 +198,14 @@ class Prefixes:
         planes = tenuto.kv_planes(heads, self.head_dim, 8 * self.dtype.itemsize)
         return tenuto.Geometry(self.layers, planes, *self._pages, page_order=tenuto.HND)
 
-    def _space(self, rank: int, size: int, long: bool = False) -> tenuto.Space:
-        heads = self.heads * self.tp_size // size
+    def _space(self, rank: int, size: int, long: bool = False) -> tenuto.Space | Shares:
         identity = {**self._identity, 'rotary': self._identity['rotary'] + ' long'} if long else self._identity
+        if self._canonical:
+            return self.cache.shares(self._name, self.geometry, tp_rank=rank, tp_size=size, **self._canonical, **identity)
+        heads = self.heads * self.tp_size // size
         return self.cache.space(self._name, self._geometry(heads), tp_rank=rank, tp_size=size, **identity)
 
-    def space_of(self, tokens: int) -> tenuto.Space:
+    def space_of(self, tokens: int) -> tenuto.Space | Shares:
         """Where the blocks of a prompt of so many tokens are: with LongRoPE long prompts have keys of their own."""
         return self._long_space if self._rope.is_long(tokens) else self.space
 
@@ -260,7 +269,7 @@ class Prefixes:
         least, most = self._most(ids, tokens)
         return min(blocks, most) if min(blocks, most) >= least else 0
 
-    def stage(self, blocks: int, space: tenuto.Space | None = None, device: Any = CPU) -> Stage:
+    def stage(self, blocks: int, space: tenuto.Space | Shares | None = None, device: Any = CPU) -> Stage:
         return Stage(self, blocks, space or self.space, torch.device(device))
 
     def streams(self, device: torch.device) -> Streams | None:
@@ -271,7 +280,7 @@ class Prefixes:
             self._streams[device] = Streams(self.cache, device)
         return self._streams[device]
 
-    def pages(self, blocks: int, space: tenuto.Space, stage: Stage, device: torch.device) -> Pages:
+    def pages(self, blocks: int, space: tenuto.Space | Shares, stage: Stage, device: torch.device) -> Pages:
         """Pages for a stage. To register memory of a GPU takes long: pages that no stage has any more are used again, or given back if they are too few."""
         if device.type == 'cpu' or device in self._without:
             return Pages(self, blocks, space, CPU)
@@ -306,6 +315,8 @@ class Prefixes:
         that is longer than original_max_position_embeddings is computed in passes that end behind it.
         """
         keys = self.keys(ids, extra=extra, attention_mask=attention_mask)
+        if stored_tp is not None and self._canonical:
+            raise ValueError(f'stored_tp is {stored_tp}: canonical shares are of every TP size; leave it out')
         if stored_tp not in (None, self.tp_size):
             return self._restore_shares(ids, keys, stored_tp)
         return self._restore(ids, tokens, keys, lazy, ids.shape[-1])
@@ -316,7 +327,7 @@ class Prefixes:
         space, keys = self.space_of(ids.shape[-1]), keys[:most * tenuto.KEY_BYTES]
         found = space.match(keys, pin=True, tiers=True)
         blocks = found.blocks if found.blocks >= least else 0
-        if lazy and blocks and self.plan == 'auto':
+        if lazy and blocks and self.plan == 'auto' and not isinstance(space, Shares):
             blocks = self._planned(space, found, least, ids.shape[-1])
         if blocks == 0:
             found.unpin()
@@ -433,7 +444,7 @@ class Prefixes:
 class Pages:
     """A pool: [layers][K, V][pages][heads][page_tokens][head_dim]. On the CPU the owner of an attached cache can map it, too."""
 
-    def __init__(self, prefixes: Prefixes, blocks: int, space: tenuto.Space, device: torch.device) -> None:
+    def __init__(self, prefixes: Prefixes, blocks: int, space: tenuto.Space | Shares, device: torch.device) -> None:
         g, self.device, self.blocks, pages = space.geometry, device, blocks, blocks * space.geometry.pages_per_block
         shape = (g.layers, 2, pages, g.planes[0][1], g.page_tokens, prefixes.head_dim)
         if device.type == 'cpu':
@@ -442,13 +453,17 @@ class Pages:
         else:
             memory = self.tensor = torch.empty(shape, dtype=prefixes.dtype, device=device)
         # As much on the way as there are pages: of loads in batches all layers would be ready at the end only.
-        self.pool = space.cache.memory(memory, stage_bytes=blocks * g.block_bytes).pool(g, npages=pages, order=tenuto.POOL_PLANES_PAGES)
+        held = space.cache.memory(memory, stage_bytes=blocks * g.block_bytes)
+        if isinstance(space, Shares):
+            self.pool = space.pool(held, pages, order=tenuto.POOL_PLANES_PAGES)
+        else:
+            self.pool = held.pool(g, npages=pages, order=tenuto.POOL_PLANES_PAGES)
 
 
 class Stage:
     """Blocks on their way between a cache and a model: the first pages of a pool."""
 
-    def __init__(self, prefixes: Prefixes, blocks: int, space: tenuto.Space, device: torch.device) -> None:
+    def __init__(self, prefixes: Prefixes, blocks: int, space: tenuto.Space | Shares, device: torch.device) -> None:
         g = space.geometry
         self.prefixes, self.blocks, self.pages, self.geometry = prefixes, blocks, blocks * g.pages_per_block, g
         pages = prefixes.pages(blocks, space, self, device)
@@ -459,7 +474,7 @@ class Stage:
         if self.streams:
             self.streams.settle()
 
-    def waits(self, load: tenuto.Load, layer: int) -> bool:
+    def waits(self, load: Any, layer: int) -> bool:
         """Whether a GPU waits for a layer before its next `take`. If not, the host has to."""
         return self.streams is not None and self.streams.wait(load, layer)
 
@@ -516,7 +531,7 @@ def _reached(like: torch.Tensor) -> Reached:
 class Loading:
     """A prefix on its way into a stage, its lease held until the last layer is there."""
 
-    def __init__(self, prefixes: Prefixes, space: tenuto.Space, keys: bytes, blocks: int, found: tenuto.Match, input_tokens: int,
+    def __init__(self, prefixes: Prefixes, space: tenuto.Space | Shares, keys: bytes, blocks: int, found: tenuto.Match, input_tokens: int,
                  device: torch.device) -> None:
         """input_tokens: of the forward pass that reaches the layers one after the other, from now on; 0: all are wanted at once. device: where keys and values go.
 
@@ -613,7 +628,7 @@ class RestoredLayer(DynamicLayer):
 class Saving:
     """A prompt's whole blocks on their way into the cache, each layer as soon as the model has filled it."""
 
-    def __init__(self, prefixes: Prefixes, space: tenuto.Space, keys: bytes, long: bool, device: torch.device) -> None:
+    def __init__(self, prefixes: Prefixes, space: tenuto.Space | Shares, keys: bytes, long: bool, device: torch.device) -> None:
         self.prefixes, self.result = prefixes, tenuto.SaveResult((0, 0, 0, 0, 0, 0))
         total = len(keys) // tenuto.KEY_BYTES
         self.first = space.match(keys).blocks if total else 0  # what is there already costs nothing
@@ -625,7 +640,7 @@ class Saving:
         self._put: list[int] = []  # layers whose pages a GPU still writes, and cannot say when it has
         self._computed: list[tuple[int, int, int, Any, Any]] = []  # layers that a GPU computes: as observe has them, with marks for the time
         self._watched: list[Any] = []
-        if self.first == total:
+        if self.first == total or isinstance(space, Shares) and not space.saves:
             return
         self.stage = prefixes.stage(total - self.first, device=device)
         parent = keys[(self.first - 1) * tenuto.KEY_BYTES:self.first * tenuto.KEY_BYTES] if self.first else None
