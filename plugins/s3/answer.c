@@ -121,9 +121,9 @@ static void explain(const struct s3_store *store, const char *key, const struct 
 		 advice ? advice : advice_of_status(r->status));
 }
 
-void s3_tell(const struct s3_store *store, struct s3_transfer *t, const struct http_request *r, int code, const char *why)
+void s3_tell(const struct s3_store *store, struct object_transfer *t, const struct http_request *r, int code, const char *why)
 {
-	char words[S3_WHY_BYTES];
+	char words[OBJECT_WHY_BYTES];
 
 	if (!t->failed)
 		return;

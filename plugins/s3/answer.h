@@ -8,7 +8,7 @@
 
 struct http_request;
 struct s3_store;
-struct s3_transfer;
+struct object_transfer;
 
 /* The text of an XML element that has no others inside. Return: whether it is there and fits. */
 bool s3_element(const char *xml, const char *name, char *out, size_t bytes);
@@ -17,6 +17,6 @@ bool s3_element(const char *xml, const char *name, char *out, size_t bytes);
  * Calls the transfer's failed for a try of one of its requests: with the object, the bucket, the endpoint, what the store or libcurl says, and what to do. Within
  * http_request.failed, whose code and why these are.
  */
-void s3_tell(const struct s3_store *store, struct s3_transfer *t, const struct http_request *r, int code, const char *why);
+void s3_tell(const struct s3_store *store, struct object_transfer *t, const struct http_request *r, int code, const char *why);
 
 #endif

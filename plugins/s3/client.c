@@ -2,7 +2,6 @@
 #include "client.h"
 
 #include <errno.h>
-#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +17,14 @@
 
 struct s3_client {
 	struct s3_store store;
+};
+
+/* What a transfer keeps here. */
+struct own {
+	struct http_request http; /* first */
+	struct s3_client *client;
+	struct object_transfer *transfer;
+	struct s3_upload *upload; /* a write in parts; NULL: the transfer is one request */
 };
 
 static const char *environment(const char *name, const char *other)
@@ -65,44 +72,46 @@ int s3_client_create(const struct s3_opts *opts, struct s3_client **out, char *d
 	return 0;
 }
 
-void s3_client_destroy(struct s3_client *client)
+void s3_client_destroy(void *client)
 {
-	if (!client)
+	struct s3_client *c = client;
+
+	if (!c)
 		return;
-	http_destroy(client->store.http);
-	explicit_bzero(&client->store.who, sizeof(client->store.who));
-	free(client);
+	http_destroy(c->store.http);
+	explicit_bzero(&c->store.who, sizeof(c->store.who));
+	free(c);
 }
 
 /* ---- requests that are one HTTP request -------------------------------------------------------------------------------- */
 
-static struct s3_transfer *transfer_of(struct http_request *r)
+static struct own *own_of(struct http_request *r)
 {
-	return (struct s3_transfer *)(void *)r; /* its first member */
+	return (struct own *)(void *)r; /* its first member */
 }
 
 static int describe(struct http_request *r, struct http_line *line)
 {
-	static const char *const methods[] = {[S3_GET] = "GET", [S3_PUT] = "PUT", [S3_HEAD] = "HEAD"};
-	struct s3_transfer *t = transfer_of(r);
-	struct s3_wish wish = {.method = methods[t->op], .key = t->key, .query = "", .if_absent = t->op == S3_PUT && t->if_absent};
+	static const char *const methods[] = {[OBJECT_GET] = "GET", [OBJECT_PUT] = "PUT", [OBJECT_HEAD] = "HEAD"};
+	struct object_transfer *t = own_of(r)->transfer;
+	struct s3_wish wish = {.method = methods[t->op], .key = t->key, .query = "", .if_absent = t->op == OBJECT_PUT && t->if_absent};
 
-	if (t->op == S3_GET) {
+	if (t->op == OBJECT_GET) {
 		wish.range_first = t->offset;
 		wish.range_bytes = t->bytes;
 	}
-	return s3_describe(&t->client->store, &wish, r, line);
+	return s3_describe(&own_of(r)->client->store, &wish, r, line);
 }
 
 /* What an answer to a single request is worth. A range that reaches beyond the object is short, however the store says so. */
 static int check(struct http_request *r)
 {
-	const struct s3_transfer *t = transfer_of(r);
+	const struct object_transfer *t = own_of(r)->transfer;
 	int code = s3_check(r);
 
 	if (code == -EEXIST && r->tries > 1)
 		return -EIO; /* the try before, whose answer was lost, may have made the object */
-	if (code || t->op != S3_GET)
+	if (code || t->op != OBJECT_GET)
 		return code;
 	if (r->status != 206 || r->first != t->offset || r->moved != t->bytes)
 		return -EIO;
@@ -111,99 +120,84 @@ static int check(struct http_request *r)
 
 static void single_failed(struct http_request *r, int code, const char *why)
 {
-	struct s3_transfer *t = transfer_of(r);
+	struct object_transfer *t = own_of(r)->transfer;
 
-	s3_tell(&t->client->store, t, r, code, why);
+	s3_tell(&own_of(r)->client->store, t, r, code, why);
 }
 
 static void single_done(struct http_request *r)
 {
-	struct s3_transfer *t = transfer_of(r);
+	struct object_transfer *t = own_of(r)->transfer;
 
 	t->code = r->code;
+	t->tries = r->tries;
 	/* A short answer has moved what it had; bytes of another range, or of an answer that is too long, count as none. */
-	if (t->op == S3_GET)
+	if (t->op == OBJECT_GET)
 		t->moved = r->status == 206 && r->first == t->offset && !r->too_long ? r->moved : 0;
 	else
 		t->moved = r->code == 0 ? t->bytes : 0;
-	t->object_bytes = t->op == S3_HEAD && r->code == 0 && r->length != UINT64_MAX ? r->length : 0;
+	t->object_bytes = t->op == OBJECT_HEAD && r->code == 0 && r->length != UINT64_MAX ? r->length : 0;
 	t->done(t);
 }
 
-int s3_prepare(struct s3_client *client, struct s3_transfer *t)
+int s3_prepare(void *client, struct object_transfer *t)
 {
+	struct s3_client *c = client;
 	size_t n = t->key ? strlen(t->key) : 0;
+	struct own *own;
+	int rc = 0;
 
-	if (!n || n > S3_KEY_MAX || (t->op == S3_GET && !t->bytes) || t->bytes > S3_OBJECT_MAX)
+	if (!n || n > S3_KEY_MAX || (t->op == OBJECT_GET && !t->bytes) || t->bytes > S3_OBJECT_MAX)
 		return -EINVAL;
-	t->client = client;
-	t->upload = NULL;
-	if (t->op == S3_PUT && t->bytes > client->store.multipart_bytes)
-		return s3_upload_new(&client->store, t->bytes, &t->upload);
-	return 0;
+	own = calloc(1, sizeof(*own));
+	if (!own)
+		return -ENOMEM;
+	own->client = c;
+	own->transfer = t;
+	if (t->op == OBJECT_PUT && t->bytes > c->store.multipart_bytes)
+		rc = s3_upload_new(&c->store, t->bytes, &own->upload);
+	if (rc)
+		free(own);
+	else
+		t->own = own;
+	return rc;
 }
 
-void s3_forget(struct s3_transfer *t)
+void s3_forget(struct object_transfer *t)
 {
-	s3_upload_free(t->upload);
-	t->upload = NULL;
+	struct own *own = t->own;
+
+	if (!own)
+		return;
+	s3_upload_free(own->upload);
+	free(own);
+	t->own = NULL;
 }
 
-void s3_post(struct s3_transfer *t)
+void s3_post(struct object_transfer *t)
 {
+	struct own *own = t->own;
+
 	t->code = 0;
 	t->moved = 0;
-	if (t->upload) {
-		s3_upload_begin(t->upload, t);
+	if (own->upload) {
+		s3_upload_begin(own->upload, t);
 		return;
 	}
-	t->http = (struct http_request){.describe = describe, .check = check, .failed = single_failed, .done = single_done, .stop = t->stop, .deadline_ns = t->deadline_ns};
-	if (t->op == S3_PUT) {
-		t->http.body = t->iov;
-		t->http.nbody = t->niov;
-		t->http.body_bytes = t->bytes;
-	} else if (t->op == S3_GET) {
-		t->http.into = t->iov;
-		t->http.ninto = t->niov;
-		t->http.into_bytes = t->bytes;
+	own->http = (struct http_request){.describe = describe, .check = check, .failed = single_failed, .done = single_done, .stop = t->stop, .deadline_ns = t->deadline_ns};
+	if (t->op == OBJECT_PUT) {
+		own->http.body = t->iov;
+		own->http.nbody = t->niov;
+		own->http.body_bytes = t->bytes;
+	} else if (t->op == OBJECT_GET) {
+		own->http.into = t->iov;
+		own->http.ninto = t->niov;
+		own->http.into_bytes = t->bytes;
 	}
-	http_post(t->client->store.http, &t->http, &t->http);
+	http_post(own->client->store.http, &own->http, &own->http);
 }
 
-void s3_poke(struct s3_client *client)
+void s3_poke(void *client)
 {
-	http_poke(client->store.http);
-}
-
-/* ---- with a caller who sleeps ------------------------------------------------------------------------------------------ */
-
-struct waiting {
-	struct s3_transfer transfer; /* first */
-	sem_t done;
-};
-
-static void wake(struct s3_transfer *t)
-{
-	sem_post(&((struct waiting *)(void *)t)->done);
-}
-
-int s3_wait(struct s3_client *client, struct s3_transfer *t)
-{
-	struct waiting w = {.transfer = *t};
-	int rc;
-
-	w.transfer.done = wake;
-	rc = s3_prepare(client, &w.transfer);
-	if (rc)
-		return rc;
-	sem_init(&w.done, 0, 0);
-	s3_post(&w.transfer);
-	while (sem_wait(&w.done))
-		; /* a signal */
-	sem_destroy(&w.done);
-	s3_forget(&w.transfer);
-	t->code = w.transfer.code;
-	t->moved = w.transfer.moved;
-	t->object_bytes = w.transfer.object_bytes;
-	return t->code;
+	http_poke(((struct s3_client *)client)->store.http);
 }

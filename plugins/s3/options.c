@@ -1,44 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "options.h"
+/* The parameters of the backend's spec, and the client as the backend wants it. */
+#include "client.h"
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-#define ERROR_BYTES 512u
-
-static _Thread_local char last_error[ERROR_BYTES];
-
-int s3_fail(int code, const char *format, ...)
-{
-	va_list args;
-
-	va_start(args, format);
-	vsnprintf(last_error, sizeof(last_error), format, args);
-	va_end(args);
-	return code;
-}
-
-const char *s3_error(void)
-{
-	return last_error;
-}
-
-static int number(const struct tn_xfer_param *param, uint64_t most, uint64_t *out)
-{
-	char *end;
-	unsigned long long v;
-
-	errno = 0;
-	v = strtoull(param->value, &end, 10);
-	if (errno || *end || end == param->value || *param->value == '-' || v > most)
-		return s3_fail(-EINVAL, "backend s3: %s=%.40s: a whole number up to %llu is wanted", param->key, param->value, (unsigned long long)most);
-	*out = v;
-	return 0;
-}
 
 static int read_one(const struct tn_xfer_param *param, struct s3_opts *o, bool *if_absent)
 {
@@ -58,24 +24,24 @@ static int read_one(const struct tn_xfer_param *param, struct s3_opts *o, bool *
 			return 0;
 		}
 	if (!strcmp(param->key, "connections") || !strcmp(param->key, "tries")) {
-		rc = number(param, UINT32_MAX, &v);
+		rc = object_number(param, UINT32_MAX, &v);
 		if (rc == 0)
 			*(*param->key == 'c' ? &o->connections : &o->tries) = (uint32_t)v;
 		return rc;
 	}
 	if (!strcmp(param->key, "multipart_bytes"))
-		return number(param, UINT64_MAX, &o->multipart_bytes);
+		return object_number(param, UINT64_MAX, &o->multipart_bytes);
 	if (!strcmp(param->key, "if_absent")) {
-		rc = number(param, 1, &v);
+		rc = object_number(param, 1, &v);
 		if (rc == 0)
 			*if_absent = v;
 		return rc;
 	}
-	return s3_fail(-EINVAL, "backend s3: %.40s is no parameter of it: endpoint, region, bucket, access_key, secret_key, session_token, ca_file, connections, tries, "
+	return object_fail(-EINVAL, "backend s3: %.40s is no parameter of it: endpoint, region, bucket, access_key, secret_key, session_token, ca_file, connections, tries, "
 				"multipart_bytes, if_absent", param->key);
 }
 
-int s3_options_read(const struct tn_xfer_param *params, uint32_t n, struct s3_opts *opts, bool *if_absent)
+static int read_options(const struct tn_xfer_param *params, uint32_t n, struct s3_opts *opts, bool *if_absent)
 {
 	int rc = 0;
 
@@ -83,3 +49,31 @@ int s3_options_read(const struct tn_xfer_param *params, uint32_t n, struct s3_op
 		rc = read_one(&params[i], opts, if_absent);
 	return rc;
 }
+
+static int create(const struct tn_xfer_param *params, uint32_t n, bool *if_absent, void **client)
+{
+	char detail[384] = "no memory";
+	struct s3_client *c;
+	struct s3_opts opts;
+	int rc;
+
+	s3_opts_init(&opts);
+	rc = read_options(params, n, &opts, if_absent);
+	if (rc)
+		return rc;
+	rc = s3_client_create(&opts, &c, detail, sizeof(detail));
+	if (rc)
+		return object_fail(rc, "backend s3: %s", detail);
+	*client = c;
+	return 0;
+}
+
+const struct object_client_ops object_client = {
+	.key_max = S3_KEY_MAX,
+	.create = create,
+	.destroy = s3_client_destroy,
+	.prepare = s3_prepare,
+	.forget = s3_forget,
+	.post = s3_post,
+	.poke = s3_poke,
+};

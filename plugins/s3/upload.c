@@ -29,7 +29,7 @@ struct part {
 struct s3_upload {
 	struct http_request http; /* first: begin and complete */
 	struct s3_store *store;
-	struct s3_transfer *transfer;
+	struct object_transfer *transfer;
 	uint64_t part_bytes, bytes;
 	uint32_t nparts, left;
 	int32_t code; /* of the first part that failed */
@@ -126,7 +126,7 @@ static void abort_upload(const struct s3_upload *u)
 /* The last access to the upload: its caller may free it in done. */
 static void end(struct s3_upload *u, int code)
 {
-	struct s3_transfer *t = u->transfer;
+	struct object_transfer *t = u->transfer;
 
 	if (code && u->id[0])
 		abort_upload(u);
@@ -245,7 +245,7 @@ static void part_done(struct http_request *r)
 
 static void send_parts(struct s3_upload *u)
 {
-	const struct s3_transfer *t = u->transfer;
+	const struct object_transfer *t = u->transfer;
 
 	u->left = u->nparts;
 	for (uint32_t i = 0; i < u->nparts; i++) {
@@ -303,7 +303,7 @@ static void begin_done(struct http_request *r)
 		send_parts(u);
 }
 
-void s3_upload_begin(struct s3_upload *u, struct s3_transfer *t)
+void s3_upload_begin(struct s3_upload *u, struct object_transfer *t)
 {
 	u->transfer = t;
 	u->code = 0;

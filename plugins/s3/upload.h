@@ -10,13 +10,13 @@
 #include <stdint.h>
 
 struct s3_store;
-struct s3_transfer;
+struct object_transfer;
 struct s3_upload;
 
 /* All memory that uploads of an object of so many bytes need. 0, -ENOMEM. */
 int s3_upload_new(struct s3_store *store, uint64_t bytes, struct s3_upload **out);
 void s3_upload_free(struct s3_upload *upload);
 /* Sends the transfer's object; calls its done. */
-void s3_upload_begin(struct s3_upload *upload, struct s3_transfer *t);
+void s3_upload_begin(struct s3_upload *upload, struct object_transfer *t);
 
 #endif

@@ -166,19 +166,19 @@ static struct s3_client *client_of(uint32_t connections, uint32_t tries)
 
 /* A read of four bytes; ended counts. */
 struct one {
-	struct s3_transfer t; /* first */
+	struct object_transfer t; /* first */
 	struct iovec iov[2];
 	char bytes[8];
-	char why[S3_WHY_BYTES]; /* of the last try that failed */
+	char why[OBJECT_WHY_BYTES]; /* of the last try that failed */
 	sem_t done;
 };
 
-static void done(struct s3_transfer *t)
+static void done(struct object_transfer *t)
 {
 	sem_post(&((struct one *)(void *)t)->done);
 }
 
-static void failed(struct s3_transfer *t, const char *why)
+static void failed(struct object_transfer *t, const char *why)
 {
 	struct one *o = (struct one *)(void *)t;
 
@@ -187,7 +187,7 @@ static void failed(struct s3_transfer *t, const char *why)
 
 static void begin(struct s3_client *client, struct one *o, const char *key, const uint32_t *stop, uint64_t deadline_ns)
 {
-	*o = (struct one){.t = {.op = S3_GET, .key = key, .offset = 10, .bytes = 4, .iov = o->iov, .niov = 2, .stop = stop, .deadline_ns = deadline_ns,
+	*o = (struct one){.t = {.op = OBJECT_GET, .key = key, .offset = 10, .bytes = 4, .iov = o->iov, .niov = 2, .stop = stop, .deadline_ns = deadline_ns,
 			       .done = done, .failed = failed}};
 	o->iov[0] = (struct iovec){o->bytes, 1};
 	o->iov[1] = (struct iovec){o->bytes + 4, 3};
@@ -258,7 +258,7 @@ static void no_pause_reaches_beyond_the_deadline(void **state)
 	begin(client, &o, "busy", NULL, deadline_ns);
 	end(&o, -EIO); /* why the last try has failed, also if another one was under way when time was over */
 	assert_true(http_now_ns() < deadline_ns + 1000 * MS);
-	assert_in_range(o.t.http.tries, 1, 8);
+	assert_in_range(o.t.tries, 1, 8);
 	s3_client_destroy(client);
 }
 
@@ -270,7 +270,7 @@ static void a_deadline_in_a_later_try_tells_why_the_one_before_has_failed(void *
 
 	begin(client, &o, "wanes", NULL, deadline_ns);
 	end(&o, -EIO);
-	assert_int_equal(o.t.http.tries, 2);
+	assert_int_equal(o.t.tries, 2);
 	assert_true(http_now_ns() >= deadline_ns);
 	assert_non_null(strstr(o.why, "HTTP 503"));
 	/* Nothing has failed before this one. */
@@ -361,9 +361,9 @@ static void an_object_that_may_be_the_writes_own_is_no_other(void **state)
 	struct s3_client *client = client_of(1, 3);
 
 	for (size_t i = 0; i < sizeof(writes) / sizeof(writes[0]); i++) {
-		struct s3_transfer t = {.op = S3_PUT, .key = writes[i].key, .if_absent = true, .deadline_ns = http_now_ns() + 20000 * MS};
+		struct object_transfer t = {.op = OBJECT_PUT, .key = writes[i].key, .if_absent = true, .deadline_ns = http_now_ns() + 20000 * MS};
 
-		assert_int_equal(s3_wait(client, &t), writes[i].code);
+		assert_int_equal(object_wait(client, &t), writes[i].code);
 	}
 	assert_int_equal(count_of(&lost), 2);
 	s3_client_destroy(client);
@@ -376,7 +376,7 @@ static void a_write_in_parts_that_is_stopped_is_aborted_before_the_client_is_gon
 	size_t bytes = 3 * S3_PART_MIN;
 	char *data = calloc(1, bytes);
 	struct iovec iov = {data, bytes};
-	struct one o = {.t = {.op = S3_PUT, .key = "hang-parts", .bytes = bytes, .iov = &iov, .niov = 1, .stop = &stop, .deadline_ns = HTTP_NO_DEADLINE, .done = done}};
+	struct one o = {.t = {.op = OBJECT_PUT, .key = "hang-parts", .bytes = bytes, .iov = &iov, .niov = 1, .stop = &stop, .deadline_ns = HTTP_NO_DEADLINE, .done = done}};
 
 	assert_non_null(data);
 	sem_init(&o.done, 0, 0);
@@ -401,9 +401,9 @@ static int read_that_hangs(void)
 {
 	char bytes[4];
 	struct iovec iov = {bytes, sizeof(bytes)};
-	struct s3_transfer t = {.op = S3_GET, .key = "hang", .bytes = sizeof(bytes), .iov = &iov, .niov = 1, .deadline_ns = HTTP_NO_DEADLINE};
+	struct object_transfer t = {.op = OBJECT_GET, .key = "hang", .bytes = sizeof(bytes), .iov = &iov, .niov = 1, .deadline_ns = HTTP_NO_DEADLINE};
 
-	return s3_wait(of_child, &t);
+	return object_wait(of_child, &t);
 }
 
 static void *hang_in_child(void *arg)
@@ -476,7 +476,7 @@ static void transfers_that_make_no_sense_are_refused(void **state)
 {
 	struct s3_client *client = client_of(1, 1);
 	char key[S3_KEY_MAX + 2];
-	struct s3_transfer t = {.op = S3_GET, .key = "k"};
+	struct object_transfer t = {.op = OBJECT_GET, .key = "k"};
 
 	memset(key, 'k', sizeof(key) - 1);
 	key[sizeof(key) - 1] = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * libtenuto_s3.so: a backend of the transfer agent, between memory and objects of an S3 store.
+ * A backend of the transfer agent, between memory and objects of a store, which the plugin's object_client reaches.
  *
  * Pieces that follow each other in one object go as one transfer of at most RANGE_BYTES; a READ is a GET of a range. A store replaces objects whole, so a WRITE has
  * all bytes of an object from the first on, and all its pieces succeed or fail together.
@@ -15,8 +15,7 @@
 #include <tenuto/plugin.h>
 #include <tenuto/xfer_backend.h>
 
-#include "client.h"
-#include "options.h"
+#include "object.h"
 
 #define RANGE_BYTES (UINT64_C(16) << 20)
 #define QUERY_NS UINT64_C(30000000000)
@@ -24,7 +23,7 @@
 #define COST_BYTES_PER_S 200000000u
 
 struct backend {
-	struct s3_client *client;
+	void *client;
 	bool if_absent;
 	pthread_mutex_t lock;
 	struct object *objects;
@@ -39,7 +38,7 @@ struct object {
 
 /* Pieces of a job that go as one. */
 struct part {
-	struct s3_transfer transfer; /* first */
+	struct object_transfer transfer; /* first */
 	struct tn_xfer_job *job;
 	uint32_t first, n; /* of work's order */
 };
@@ -50,7 +49,7 @@ struct work {
 	struct iovec *iov; /* in that order */
 	pthread_mutex_t lock; /* of why */
 	bool failed; /* a part has ended with a failure, and why is its reason */
-	char why[S3_WHY_BYTES]; /* of the last try that has failed */
+	char why[OBJECT_WHY_BYTES]; /* of the last try that has failed */
 	struct part part[];
 };
 
@@ -63,10 +62,10 @@ static int check_key(const struct tn_xfer_section *section)
 {
 	size_t n = section->meta ? strlen(section->meta) : 0;
 
-	if (n && n <= S3_KEY_MAX)
+	if (n && n <= object_client.key_max)
 		return 0;
-	return s3_fail(-EINVAL, "an OBJECT section of device %llu: its meta is the key of the object, 1 to %u bytes; it has %zu",
-		       (unsigned long long)section->device, S3_KEY_MAX, n);
+	return object_fail(-EINVAL, "an OBJECT section of device %llu: its meta is the key of the object, 1 to %u bytes; it has %zu",
+		       (unsigned long long)section->device, object_client.key_max, n);
 }
 
 static int section_add(void *backend, enum tn_xfer_segment segment, const struct tn_xfer_section *section, void **handle)
@@ -120,16 +119,16 @@ static void section_remove(void *backend, void *handle)
 	pthread_mutex_unlock(&b->lock);
 }
 
-static void query_failed(struct s3_transfer *t, const char *why)
+static void query_failed(struct object_transfer *t, const char *why)
 {
-	snprintf(t->arg, S3_WHY_BYTES, "%s", why);
+	snprintf(t->arg, OBJECT_WHY_BYTES, "%s", why);
 }
 
 static int query(void *backend, enum tn_xfer_segment segment, const struct tn_xfer_section *section, struct tn_xfer_found *out)
 {
 	struct backend *b = backend;
-	char why[S3_WHY_BYTES] = "the store has not answered in time: check endpoint, and that the store runs";
-	struct s3_transfer t = {.op = S3_HEAD, .key = section->meta, .deadline_ns = http_now_ns() + QUERY_NS, .arg = why, .failed = query_failed};
+	char why[OBJECT_WHY_BYTES] = "the store has not answered in time: check where the backend looks for it, and that it runs";
+	struct object_transfer t = {.op = OBJECT_HEAD, .key = section->meta, .deadline_ns = object_now_ns() + QUERY_NS, .arg = why, .failed = query_failed};
 	int rc;
 
 	*out = (struct tn_xfer_found){0};
@@ -138,11 +137,11 @@ static int query(void *backend, enum tn_xfer_segment segment, const struct tn_xf
 	rc = check_key(section);
 	if (rc)
 		return rc;
-	rc = s3_wait(b->client, &t);
+	rc = object_wait(b->client, &t);
 	if (rc == -ENOENT)
 		return 0;
 	if (rc)
-		return s3_fail(rc, "query: %s", why);
+		return object_fail(rc, "query: %s", why);
 	out->exists = 1;
 	out->bytes = t.object_bytes;
 	return 0;
@@ -205,7 +204,7 @@ static int check_write(const struct tn_xfer_job *job, const struct work *w, cons
 
 	if (!writes_object(job) || offset_of(job, begin) == 0)
 		return 0;
-	return s3_fail(-ENOTSUP, "bytes from %llu on of object %.200s: an object is written whole, from byte 0, without a gap, in one request",
+	return object_fail(-ENOTSUP, "bytes from %llu on of object %.200s: an object is written whole, from byte 0, without a gap, in one request",
 		       (unsigned long long)offset_of(job, begin), object_of(job, begin)->key);
 }
 
@@ -217,7 +216,7 @@ static int set_part(struct backend *b, struct tn_xfer_job *job, struct work *w, 
 	if (rc)
 		return rc;
 	p->job = job;
-	p->transfer.op = writes_object(job) ? S3_PUT : S3_GET;
+	p->transfer.op = writes_object(job) ? OBJECT_PUT : OBJECT_GET;
 	p->transfer.key = object_of(job, begin)->key;
 	p->transfer.offset = offset_of(job, begin);
 	p->transfer.bytes = bytes;
@@ -225,14 +224,14 @@ static int set_part(struct backend *b, struct tn_xfer_job *job, struct work *w, 
 	p->transfer.niov = p->n;
 	p->transfer.if_absent = b->if_absent;
 	p->transfer.stop = &job->stop;
-	p->transfer.deadline_ns = HTTP_NO_DEADLINE; /* the agent's deadline stops the job */
-	return s3_prepare(b->client, &p->transfer);
+	p->transfer.deadline_ns = OBJECT_NO_DEADLINE; /* the agent's deadline stops the job */
+	return object_client.prepare(b->client, &p->transfer);
 }
 
 static void work_free(struct work *w)
 {
 	for (uint32_t i = 0; i < w->nparts; i++)
-		s3_forget(&w->part[i].transfer);
+		object_client.forget(&w->part[i].transfer);
 	pthread_mutex_destroy(&w->lock);
 	free(w->order);
 	free(w->iov);
@@ -261,7 +260,7 @@ static int prepare(void *backend, struct tn_xfer_job *job)
 	int rc = 0;
 
 	if (!w)
-		return s3_fail(-ENOMEM, "no memory for %u pieces", job->npieces);
+		return object_fail(-ENOMEM, "no memory for %u pieces", job->npieces);
 	for (uint32_t i = 0; i < job->npieces; i++)
 		w->order[i] = i;
 	qsort_r(w->order, job->npieces, sizeof(w->order[0]), compare, job);
@@ -294,7 +293,7 @@ static void forget(void *backend, struct tn_xfer_job *job)
 /* ---- jobs -------------------------------------------------------------------------------------------------------------- */
 
 /* A part that has ended keeps its reason; else the last try that has failed tells it. */
-static void part_failed(struct s3_transfer *t, const char *why)
+static void part_failed(struct object_transfer *t, const char *why)
 {
 	struct work *w = ((struct part *)(void *)t)->job->work;
 
@@ -315,7 +314,7 @@ static size_t why(void *backend, const struct tn_xfer_job *job, char *out, size_
 	return n < bytes ? n : bytes;
 }
 
-static void part_done(struct s3_transfer *t)
+static void part_done(struct object_transfer *t)
 {
 	struct part *p = (struct part *)(void *)t;
 	struct tn_xfer_job *job = p->job;
@@ -330,7 +329,7 @@ static void part_done(struct s3_transfer *t)
 		uint64_t moved = left < piece->bytes ? left : piece->bytes;
 
 		left -= moved;
-		tn_xfer_piece_end(piece, moved, t->code && moved == piece->bytes && t->op == S3_GET ? 0 : t->code);
+		tn_xfer_piece_end(piece, moved, t->code && moved == piece->bytes && t->op == OBJECT_GET ? 0 : t->code);
 	}
 	if (__atomic_sub_fetch(&job->word[PARTS_LEFT], 1, __ATOMIC_ACQ_REL) == 0) /* when the process ends, parts end in the thread that posts, too */
 		job->ended(job);
@@ -354,13 +353,13 @@ static void post(void *backend, struct tn_xfer_job *job)
 	for (uint32_t i = 0; i < n; i++) {
 		w->part[i].transfer.failed = part_failed;
 		w->part[i].transfer.done = part_done;
-		s3_post(&w->part[i].transfer);
+		object_client.post(&w->part[i].transfer);
 	}
 }
 
 static void cancel(void *backend, struct tn_xfer_job *job)
 {
-	s3_poke(((struct backend *)backend)->client);
+	object_client.poke(((struct backend *)backend)->client);
 }
 
 /* ---- the backend ------------------------------------------------------------------------------------------------------- */
@@ -368,19 +367,11 @@ static void cancel(void *backend, struct tn_xfer_job *job)
 static int create(const struct tn_xfer_param *params, uint32_t n, void **out)
 {
 	struct backend *b = calloc(1, sizeof(*b));
-	char detail[384] = "no memory";
-	struct s3_opts opts;
 	int rc;
 
 	if (!b)
-		return s3_fail(-ENOMEM, "no memory");
-	s3_opts_init(&opts);
-	rc = s3_options_read(params, n, &opts, &b->if_absent);
-	if (rc == 0) {
-		rc = s3_client_create(&opts, &b->client, detail, sizeof(detail));
-		if (rc)
-			s3_fail(rc, "backend s3: %s", detail);
-	}
+		return object_fail(-ENOMEM, "no memory");
+	rc = object_client.create(params, n, &b->if_absent, &b->client);
 	if (rc) {
 		free(b);
 		return rc;
@@ -394,7 +385,7 @@ static void destroy(void *backend)
 {
 	struct backend *b = backend;
 
-	s3_client_destroy(b->client);
+	object_client.destroy(b->client);
 	pthread_mutex_destroy(&b->lock);
 	free(b);
 }
@@ -402,9 +393,9 @@ static void destroy(void *backend)
 static int can(void *backend, enum tn_xfer_op op, enum tn_xfer_segment local, enum tn_xfer_segment remote, bool peer)
 {
 	if (peer)
-		return s3_fail(-ENOTSUP, "it moves objects of its own agent only");
+		return object_fail(-ENOTSUP, "it moves objects of its own agent only");
 	if ((local == TN_XFER_OBJECT) == (remote == TN_XFER_OBJECT) || (local != TN_XFER_DRAM && remote != TN_XFER_DRAM))
-		return s3_fail(-ENOTSUP, "it moves DRAM from and to OBJECT");
+		return object_fail(-ENOTSUP, "it moves DRAM from and to OBJECT");
 	return 0;
 }
 
@@ -417,7 +408,7 @@ static const struct tn_xfer_backend_ops ops = {
 	.size = sizeof(ops),
 	.abi = TN_XFER_BACKEND_ABI,
 	.segments = 1u << TN_XFER_DRAM | 1u << TN_XFER_OBJECT,
-	.name = "s3",
+	.name = OBJECT_PLUGIN,
 	.create = create,
 	.destroy = destroy,
 	.section_add = section_add,
@@ -429,7 +420,7 @@ static const struct tn_xfer_backend_ops ops = {
 	.forget = forget,
 	.post = post,
 	.cancel = cancel,
-	.error = s3_error,
+	.error = object_error,
 	.flags = TN_XFER_WHOLE,
 	.why = why,
 };
@@ -438,7 +429,7 @@ const struct tn_plugin tn_plugin = {
 	.size = sizeof(tn_plugin),
 	.abi = TN_PLUGIN_ABI,
 	.kind = TN_PLUGIN_XFER,
-	.name = "s3",
+	.name = OBJECT_PLUGIN,
 	.built_for = TN_PLUGIN_BUILT_FOR,
 	.table = &ops,
 };
