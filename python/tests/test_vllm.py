@@ -396,7 +396,7 @@ class OnAGpu(WorkerCase):
         module._core.Pool = lambda *arguments: made.append(arguments[2:]) or object()
         group = types.SimpleNamespace(index=0, layers=("a", "b"), block_tokens=16, latent=False)
         model = types.SimpleNamespace(groups=[group], blocks=8, share=0, means="", space=lambda *arguments: None)
-        w = module.Worker(model, lambda socket: Owner(), 1.0, 4096, True, self.fail, feed=True)
+        w = module.Worker(model, lambda socket: Owner(), 1.0, 4096, self.fail, feed=True)
 
         def tensor(address, on=device):
             return types.SimpleNamespace(device=on, shape=(8, 16, 64), stride=lambda: (1024, 64, 1), element_size=lambda: 1, data_ptr=lambda: address,
@@ -467,8 +467,8 @@ class Tiers(unittest.TestCase):
                       model=part(name="org/model", dtype="bfloat16"))
         spec = part(config=config, kv_events_config=part(enable_kv_cache_events=events))
         self.memory = bytearray(range(256)) * (self.ROWS * self.ROW // 256)
-        t = self.module.TenutoTier(spec, memoryview(self.memory).cast("B", (self.ROWS, self.ROW)), "TenutoTier", path=directory.name, disk_bytes="64MiB",
-                                   enable_kv_events=events, **options)
+        t = self.module.TenutoTier(spec, memoryview(self.memory).cast("B", (self.ROWS, self.ROW)), "TenutoTier",
+                                   **({} if {"path", "socket"} & set(options) else {"path": directory.name, "disk_bytes": "64MiB"}), enable_kv_events=events, **options)
         self.number = 0
 
         def end():

@@ -103,17 +103,16 @@ class WorkerCase(unittest.TestCase):
 
     def worker(self, layerwise=False):
         module = adapter("worker")
-        self.said = []
-        w = module.Worker(types.SimpleNamespace(saves=True, microbatched=False), lambda socket: None, 1.0, 0, layerwise, self.said.append, feed=False)
+        self.said, self.layerwise = [], layerwise
+        w = module.Worker(types.SimpleNamespace(saves=True, microbatched=False), lambda socket: None, 1.0, 0, self.said.append, feed=False)
         w.store, w.generation, w.spaces, w.pools = Owner(), 1, {0: None}, {0: None}
         w.groups = [types.SimpleNamespace(index=0, layers=("a",), geometry=_core.Geometry.raw(1, 4096).to_bytes())]
         w.where = {"a": (0, 0)}
         return module, w
 
-    @staticmethod
-    def blocks(number):
+    def blocks(self, number):
         """A block, which has the page of its number."""
-        return types.SimpleNamespace(id=number, request=f"r{number}", keys=bytes(_core.KEY_BYTES), pages={0: (0, [number])}, parent=None)
+        return types.SimpleNamespace(id=number, request=f"r{number}", keys=bytes(_core.KEY_BYTES), pages={0: (0, [number])}, parent=None, is_async=not self.layerwise)
 
     @staticmethod
     def step(**more):

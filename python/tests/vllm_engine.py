@@ -52,20 +52,20 @@ class Request:
         for _ in range(blocks):
             digest = hashlib.sha256(digest).digest()
             self.block_hashes.append(digest)
-        self.pages, self.found, self.looked_at = [], 0, False
+        self.pages, self.found, self.looked_at, self.asked = [], 0, False, 0
 
 
 class Engine:
     """`blocks` pages; `said` are its warnings; `tensor` makes a layer's. `weights` are a part of all that it computes, `wrong` counts restored pages that are of others, or of other blocks."""
 
-    def __init__(self, config, blocks=256, layerwise=True, layers=2, load_timeout_s=10.0, slack="off", tables=None, tensor=Tensor):
+    def __init__(self, config, blocks=256, layerwise=True, layers=2, load_timeout_s=10.0, slack="off", tables=None, tensor=Tensor, remote_timeout_s=1.0):
         self.names, self.said, self.weights, self.wrong, self.number = [f"l{i}" for i in range(layers)], [], b"\0", 0, 0
         self.store = Store(config, "stub")
         group = types.SimpleNamespace(index=0, layers=tuple(self.names), block_tokens=SIZE, latent=False)
         self.model = types.SimpleNamespace(events=False, groups=[group], block_tokens=SIZE, blocks=blocks, writes=True, saves=True, microbatched=False, min_blocks=1, revised=False, slack=Setting(slack, tables), plans=slack != "off", timed="stub",
                                            share=0, shares=1, means="", space=self.space)
-        self.scheduler = adapter("scheduler").Scheduler(self.model, self.store, layerwise, self.said.append)
-        self.worker = adapter("worker").Worker(self.model, lambda socket: Store(Config({"socket": socket})), load_timeout_s, 0, layerwise, self.said.append, slack != "off")
+        self.scheduler = adapter("scheduler").Scheduler(self.model, self.store, layerwise, self.said.append, remote_timeout_s)
+        self.worker = adapter("worker").Worker(self.model, lambda socket: Store(Config({"socket": socket})), load_timeout_s, 0, self.said.append, slack != "off")
         self.tensors = {n: tensor(blocks) for n in self.names}
         self.worker.register(self.tensors)
         self.scheduler.meet({(0, 0): self.worker.hello()})
@@ -93,7 +93,13 @@ class Engine:
         r = self.requests[f"r{self.number}"] = Request(self.number, seed, blocks, lora)
         self.scheduler.track(r)
         r.local = len(shares)
-        tokens, r.waits = self.scheduler.matched(r, r.local * SIZE)
+        answer = self.scheduler.matched(r, r.local * SIZE)
+        while answer[0] is None:  # as vLLM does: it asks again in each step, and naps after one that computes nothing
+            self.step()
+            time.sleep(0.001)
+            r.asked += 1
+            answer = self.scheduler.matched(r, r.local * SIZE)
+        tokens, r.waits = answer
         n = blocks + 1 - r.local
         r.found, r.pages, self.free = tokens // SIZE, [*shares, *self.free[:n]], self.free[n:]
         assert len(r.pages) == blocks + 1, "no pages"
@@ -112,7 +118,7 @@ class Engine:
             scheduled_cached_reqs=types.SimpleNamespace(req_ids=[r.request_id for r in old], resumed_req_ids=set(), new_block_ids=[None] * len(old),
                                                         num_computed_tokens=[r.num_computed_tokens for r in old]), scheduled_spec_decode_tokens={}))
         self.worker.bind(step)
-        first = bool(step.loads) and self.worker.layerwise
+        first = any(not blocks.is_async for blocks in step.loads)
         if first:
             self.worker.start_loads()
         for name in self.names if run else ():

@@ -11,6 +11,7 @@ load            "layerwise": the first layer is computed as soon as it is there 
 load_timeout_s  what has not arrived by then is computed again; 10
 min_load_blocks shorter hits are computed; 1
 max_ops         of an owned cache, if it is not given: as many as max_num_seqs requests can have under way
+remote_timeout_s how long a request waits for what a remote tier has of it; 1; 0: nobody is asked
 stage_bytes     most memory through which KV pages that the cache's owner cannot map are copied; 0: as much as the pages have, 1 GiB at most
 save            false: load only
 slack           "auto": Tenuto's scheduler is told how much each step computes, and learns how long each layer takes, also from what an earlier run has learned
@@ -31,16 +32,19 @@ from vllm.v1.core.kv_cache_utils import maybe_convert_block_hash
 from tenuto import _core, slack
 from tenuto.options import count_of, flag_of, seconds_of
 from tenuto.vllm.scheduler import Scheduler
-from tenuto.vllm.store import Config, Store, fingerprint, of_replica, size_of, warn_of_seed
+from tenuto.vllm.store import REMOTE_TIMEOUT_S, Config, Store, fingerprint, of_replica, size_of, warn_of_seed
 from tenuto.vllm.worker import Worker
 
 logger = init_logger(__name__)
 
-_OPTIONS = ("load", "load_timeout_s", "min_load_blocks", "stage_bytes", "save", "slack", "plan")
+_OPTIONS = ("load", "load_timeout_s", "min_load_blocks", "stage_bytes", "save", "slack", "plan", "remote_timeout_s")
 #: Statistics that the connector tells vLLM: by name what they count.
 COUNTERS = {
     "queried_blocks": "blocks that requests asked the cache for",
     "hit_blocks": "blocks that were found, and that loads were begun for",
+    "asked_requests": "requests that a remote tier was asked for",
+    "late_requests": "requests for which it had not answered in time",
+    "remote_blocks": "blocks of hit_blocks that came from a remote tier",
     "computed_blocks": "blocks that were found, but are faster to compute",
     "loads": "loads",
     "load_blocks": "blocks that were loaded and verified",
@@ -181,7 +185,8 @@ class TenutoConnector(KVConnectorBase_V1, SupportsHMA):
             if config.paths:  # a request has a load and a save of each group at most, and its last save may still be under way when others begin
                 config.options.setdefault("max_ops", min(4096, max(64, 4 * vllm_config.scheduler_config.max_num_seqs * len(self._model.groups))))
             warn_of_seed(vllm_config.cache_config.prefix_caching_hash_algo, logger.warning)
-            self._scheduler = Scheduler(self._model, Store(config, self._name, logger.info, logger.warning), self._layerwise, logger.warning)
+            self._scheduler = Scheduler(self._model, Store(config, self._name, logger.info, logger.warning), self._layerwise, logger.warning,
+                                        seconds_of(config.given.get("remote_timeout_s", REMOTE_TIMEOUT_S), "remote_timeout_s"))
         else:
             self._worker = self._make_worker(config)
 
@@ -193,7 +198,7 @@ class TenutoConnector(KVConnectorBase_V1, SupportsHMA):
             return Store(Config(given), self._name, logger.info, logger.warning)
 
         return self.worker_class(self._model, connect, seconds_of(config.given.get("load_timeout_s", 10.0), "load_timeout_s"), size_of(config.given.get("stage_bytes", 0), "stage_bytes"),
-                      self._layerwise, logger.warning, self._model.slack.value != "off")
+                                 logger.warning, self._model.slack.value != "off")
 
     @property
     def requires_kv_delivery(self):

@@ -15,10 +15,10 @@ SLOWER = 1 / 8
 
 
 class Feed:
-    """`wanted`: whether anything is told. `layerwise`: whether a step waits for its loads."""
+    """`wanted`: whether anything is told."""
 
-    def __init__(self, wanted, layerwise):
-        self.wanted, self.layerwise = wanted, layerwise
+    def __init__(self, wanted):
+        self.wanted = wanted
         self.number, self.begun, self.kind = 0, 0, None
         self.timed, self.layer_begun, self.tokens, self.prefix = 0, 0, 0, None
         self.times = {}  # of steps, in ns, by phase and size
@@ -29,7 +29,7 @@ class Feed:
             return
         self.number, self.begun = step.number, time.monotonic_ns()
         phase = DECODE if step.decode else PREFILL
-        waits = self.layerwise and bool(step.loads)
+        waits = any(not blocks.is_async for blocks in step.loads)
         self.kind = (phase, step.tokens.bit_length()) if step.tokens and not waits else None
         self.tokens, self.prefix, self.layer_begun = step.tokens, step.prefix, 0
         expected = self.expected()
@@ -43,12 +43,12 @@ class Feed:
         """How long the step that runs now takes, in ns; 0: not known."""
         return self.times.get(self.kind, 0)
 
-    def of_load(self, step):
+    def of_load(self, step, is_async):
         """Options of a load that begins with a step. All tokens of the step are computed on each layer, and not only those behind the load. An asynchronous load has no layer
         times: it is wanted as a whole, when the step that runs beside it has ended."""
         if not self.wanted or not step.tokens or step.number != self.number:
             return {}
-        if self.layerwise:
+        if not is_async:
             return {"input_tokens": step.tokens, "start_ns": self.begun}
         return {"start_ns": self.begun + self.expected()}
 

@@ -19,12 +19,14 @@ class Hello(KVConnectorHandshakeMetadata):
 
 @dataclass
 class Blocks:
-    """Blocks of a prompt: keys, and each group's pages. `pages` has, by group, the first block that is meant and the page of each from there on."""
+    """Blocks of a prompt: keys, and each group's pages. `pages` has, by group, the first block that is meant and the page of each from there on. `is_async`: a load of them is
+    waited for by their request alone, and not by a step."""
     id: int
     request: str
     keys: bytes
     pages: dict
     parent: bytes | None = None
+    is_async: bool = False
 
 
 @dataclass

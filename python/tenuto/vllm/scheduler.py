@@ -17,6 +17,7 @@ from tenuto import _core
 from tenuto.slack import Probe
 from tenuto.vllm.adapters import Adapters
 from tenuto.vllm.messages import Blocks, Step
+from tenuto.vllm.remote import Remote
 from tenuto.vllm.store import GONE, SAVE_PATIENCE_S, Stats, drop, now
 
 KEY = _core.KEY_BYTES
@@ -40,12 +41,13 @@ class Tracked:
     failed: bool = False
     match: object = None
     loading: bool = False
+    is_async: bool = False  # nobody but the request waits for its load
     local: int = 0   # blocks that vLLM itself had when it asked
     decided: tuple = ()  # (blocks matched, of them restored): a request that waits for pages is looked up in each step, and decided on once
 
 
 class Scheduler:
-    def __init__(self, model, store, layerwise, warn):
+    def __init__(self, model, store, layerwise, warn, remote_timeout_s=0.0):
         self.model, self.store, self.layerwise, self.warn = model, store, layerwise, warn
         self.hellos, self.generation, self.spaces = {}, 0, []
         self.requests, self.loads = {}, []
@@ -56,7 +58,7 @@ class Scheduler:
         self.drawn, self.left = False, []  # whether the revision is one that nobody else knows; spaces of such that are to be dropped
         self.queued, self.progress = 0, 0.0  # saves that wait for their turn in workers, and when one of any has ended
         self.adapters = Adapters(model.revised, warn)
-        self.probe = Probe()
+        self.probe, self.remote = Probe(), Remote(remote_timeout_s)
 
     # ---- the cache --------------------------------------------------------------------------------------------------
 
@@ -100,6 +102,7 @@ class Scheduler:
         """A call of the cache has failed: without its owner there is no cache, else there is only no answer."""
         if isinstance(error, GONE) or isinstance(error, _core.Timeout):
             self.generation, self.spaces = 0, []
+            self.remote.clear()
             for t in self.requests.values():
                 t.match = None
             self.store.lost(error)
@@ -132,7 +135,7 @@ class Scheduler:
     # ---- loads ------------------------------------------------------------------------------------------------------
 
     def matched(self, request, computed):
-        """Tokens beyond those computed that can be loaded, and whether asynchronously."""
+        """Tokens beyond those computed that can be loaded, and whether asynchronously. None: a tier has still to answer, and vLLM asks again in a later step."""
         t = self.track(request)
         t.match = None
         if t.failed or not self.ready():
@@ -143,21 +146,43 @@ class Scheduler:
         keys = self._keys(t)[first * KEY:end * KEY]
         if not keys:
             return 0, False
+        if self._asks(t, keys):
+            return None, False
         t.match = self._match(keys, True)
         self.stats.add("queried_blocks", len(keys) // KEY)
         if t.match is None or t.match.blocks < self.model.min_blocks:
             t.match = None
             return 0, False
+        t.is_async = not self.layerwise or t.match.remote_blocks > 0
         kept = self._worth(t, request.num_tokens - computed - t.match.blocks * size)
         if kept < self.model.min_blocks:
             t.match = None
             return 0, False
-        return kept * size, not self.layerwise
+        return kept * size, t.is_async
+
+    def _asks(self, t, keys):
+        """Whether a tier that does not answer at once has still to say what it has of a request. Nobody is asked where all of it is known."""
+        name = t.request.request_id
+        if not self.remote.timeout_s or not self.store.remote:
+            return False
+        if not self.remote.has(name):
+            found = self._match(keys, False)
+            if found is None or found.blocks == len(keys) // KEY:
+                return False
+            self.stats.add("asked_requests")
+        late = self.remote.late
+        try:
+            waits = self.remote.waits(name, [s for _, s in self.spaces], keys)
+        except OSError as e:
+            self._failed(e)
+            return False
+        self.stats.add("late_requests", self.remote.late - late)
+        return waits
 
     def _worth(self, t, tokens):
         """How many of the blocks that were found are restored: computing the others is faster. `tokens` are computed in any case. All spaces have the same layer times."""
         blocks = t.match.blocks
-        if not (self.model.plans and self.layerwise):
+        if not self.model.plans or t.is_async:
             return blocks
         if not t.decided or t.decided[0] != blocks:
             try:
@@ -189,11 +214,12 @@ class Scheduler:
             pages[group] = (skip, list(block_ids[computed + skip:computed + n]))
         assert end >= computed + n
         self._begun(request.request_id, ids, computed * size)
-        self.loads.append(Blocks(0, request.request_id, t.keys[computed * KEY:(computed + n) * KEY], pages))
+        self.loads.append(Blocks(0, request.request_id, t.keys[computed * KEY:(computed + n) * KEY], pages, is_async=t.is_async))
         if not t.local:
             t.saved = max(t.saved, n)
         t.loading = True
         self.stats.add("hit_blocks", n)
+        self.stats.add("remote_blocks", t.match.remote_blocks)
 
     # ---- saves ------------------------------------------------------------------------------------------------------
 
@@ -207,7 +233,7 @@ class Scheduler:
         self.loads = []
         if not self.unconfirmed:
             self._end_requests(step)
-        waited = bool(step.loads) and self.layerwise
+        waited = any(not b.is_async for b in step.loads)
         ready = self.ready()
         self._keep_times()
         table = output.kv_connector_block_state
@@ -227,7 +253,7 @@ class Scheduler:
                 self._plan(step, t, ids, have, have if waited else have + n - len(drafts.get(request_id, ())))
         step.wait_for, self.wait_for = sorted(self.wait_for), set()
         if waited:
-            self.unconfirmed[self.number] = (self.workers, [b.request for b in step.loads])
+            self.unconfirmed[self.number] = (self.workers, [b.request for b in step.loads if not b.is_async])
         for t in self.requests.values():
             if t.match is not None and not t.loading:
                 t.match = None  # looked up, but not scheduled: it is looked up again
@@ -379,8 +405,9 @@ class Scheduler:
     def finished(self, request, ids):
         """A request ends. Its pages are vLLM's again: what was not saved is saved by the next step, if they are not given away before."""
         t = self.requests.pop(request.request_id, None)
+        self.remote.forget(request.request_id)
         self.loads = [b for b in self.loads if b.request != request.request_id]
-        if t is None or t.failed or t.stale or t.loading and not self.layerwise or not self.model.writes or not self.ready():
+        if t is None or t.failed or t.stale or t.loading and t.is_async or not self.model.writes or not self.ready():
             return
         if self._full(t, ids) > t.saved:
             self.ending[request.request_id] = (t, ids)
@@ -411,6 +438,7 @@ class Scheduler:
         self.left = drop(self.left)
         self.drawn, self.revision = revision is None, os.urandom(16) if revision is None else revision
         self.generation, self.spaces = 0, []
+        self.remote.clear()
         self.ending.clear()
         self.stale = bytearray(b"\0") + bytearray(b"\1") * (self.model.blocks - 1)  # vLLM's block 0 is none
         for t in self.requests.values():
@@ -422,6 +450,7 @@ class Scheduler:
 
     def shutdown(self):
         self._keep_times(closing=True)
+        self.remote.clear()
         self.store.close()
 
 

@@ -20,14 +20,17 @@ GONE = (_core.OwnerGone, _core.Closed, _core.Forked)
 #: How long saves are waited for where nobody needs their pages, and how often it is said that they still are where somebody does.
 SAVE_PATIENCE_S = 10.0
 
-_CACHE_TEXTS = ("instance", "policy", "io_engine", "scheduler", "transfer")
+#: How long a prompt waits at most for what a remote tier says of it. A store of objects answers for 512 blocks in some 200 ms, at 16 requests at a time.
+REMOTE_TIMEOUT_S = 1.0
+
+_CACHE_TEXTS = ("instance", "policy", "io_engine", "scheduler", "transfer", "remote", "cluster_secret_file")
 _CACHE_NUMBERS = {**dict.fromkeys(("disk_bytes", "host_bytes", "write_bytes_per_day", "write_backlog_bytes", "header_cache_bytes"), size_of),
                   **dict.fromkeys(("max_blocks", "max_ops", "max_op_blocks", "io_depth", "executors", "workers", "transfer_streams"), count_of),
                   **dict.fromkeys(("offload_lag_ms", "durability_ms"), ms_of)}
 _CACHE_FLAGS = ("verify", "read_only")
 _COMMON = ("path", "socket", "store", "token", "serve", "tenant", "revision", "retry_s")
 
-#: Caches that this process has opened, by the socket that they are served at: who runs beside the owner uses its cache, and not the socket.
+#: Stores whose cache this process has opened, by the socket that they are served at: who runs beside the owner uses its cache, and not the socket.
 _owned = {}
 
 
@@ -90,13 +93,14 @@ def default_socket(name):
 class Store:
     """A cache, now and after its owner has come back.
 
-    `generation` changes whenever `cache` does: what was opened in the one before is gone. `warn` and `info` take a text.
+    `generation` changes whenever `cache` does: what was opened in the one before is gone. `warn` and `info` take a text. `remote`: whether there may be tiers that do not
+    answer at once; of a cache of another process nobody knows.
     """
 
     def __init__(self, config, name="", info=None, warn=None):
         self.config, self.info, self.warn = config, info or (lambda text: None), warn or (lambda text: None)
         self.cache, self.generation, self.shared = None, 0, False
-        self.socket = config.socket
+        self.socket, self.remote = config.socket, not config.paths or bool(config.options.get("remote"))
         self._lock, self._thread, self._stop = threading.Lock(), None, threading.Event()
         self._serving = None
         if config.paths:
@@ -114,15 +118,15 @@ class Store:
         except BaseException:
             self.cache.close()
             raise
-        _owned[self.socket] = self.cache
+        _owned[self.socket] = self
         self.info(f"tenuto: {', '.join(map(str, c.paths))} is open, and served at {self.socket}")
 
     def _attach(self, timeout):
         c = self.config
         mine = _owned.get(c.socket)
-        if mine is not None and not mine.closed:
-            self.shared = True
-            return mine
+        if mine is not None and mine.cache is not None:
+            self.shared, self.remote = True, mine.remote
+            return mine.cache
         if c.store:
             return _core.Cache._attach(os.fsencode(c.store), c.instance, c.token, timeout)
         return _core.Cache._attach(os.fsencode(c.socket), None, c.token, timeout)

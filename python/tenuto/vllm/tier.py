@@ -9,6 +9,7 @@ Options, beside those of tenuto.vllm.store.Config (path, socket or store; tenant
 
 revision         to be set where engines on one store differ in what vLLM does not tell a tier (_means)
 load_timeout_s   a promotion that has not arrived by then has failed, and vLLM computes; 10
+remote_timeout_s how long a request waits for what a remote tier has of it; 1; 0: nobody is asked
 enable_kv_events tell vLLM which chunks arrive and leave (only if its KV events are on)
 
 vLLM calls a tier in its scheduler, so nothing here waits: look-ups in this process's own cache take microseconds and are answered at once; those of an attached
@@ -17,6 +18,7 @@ vLLM's loop hardly gives it away: so a step's look-ups are one call, and a job's
 Written for vLLM 0.32, whose interface it is (SecondaryTierManager).
 """
 import ctypes
+import itertools
 import os
 import queue
 import threading
@@ -29,11 +31,12 @@ from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager
 
 from tenuto import _core
 from tenuto.options import flag_of, seconds_of
-from tenuto.vllm.store import GONE, Config, Stats, Store, drop, fingerprint, now, of_replica
+from tenuto.vllm.remote import Remote
+from tenuto.vllm.store import GONE, REMOTE_TIMEOUT_S, Config, Stats, Store, drop, fingerprint, now, of_replica
 
 logger = init_logger(__name__)
 
-_OPTIONS = ("load_timeout_s", "enable_kv_events")
+_OPTIONS = ("load_timeout_s", "remote_timeout_s", "enable_kv_events")
 #: Objects of more than so many bytes are cut: a cache takes 128 MiB each, and a layer that is checked early may be used early.
 OBJECT_BYTES = 4 << 20
 #: Chunks whose name in vLLM is remembered, so that events can name them.
@@ -79,6 +82,13 @@ class Asked:
     found: bool | None = None
 
 
+@dataclass
+class Batch:
+    """Chunks that one request looks up, of which the thread found some missing. parts: (number, space, keys) of the look-ups that ask a remote tier for them."""
+    wanted: list  # (key, Asked)
+    parts: list
+
+
 class TenutoTier(SecondaryTierManager):
     """See the module."""
 
@@ -89,6 +99,7 @@ class TenutoTier(SecondaryTierManager):
         options.pop("backpressure", None)
         config = of_replica(Config(options, _OPTIONS), offloading_spec.config.parallel)
         self._timeout_s = seconds_of(options.get("load_timeout_s", 10.0), "load_timeout_s")
+        self._remote, self._batches, self._numbers = Remote(seconds_of(options.get("remote_timeout_s", REMOTE_TIMEOUT_S), "remote_timeout_s")), [], itertools.count()
         self._spec, self._config = offloading_spec, config
         self._rows, self._row_bytes = primary_kv_view.shape
         self._geometry = geometry_of(self._row_bytes)
@@ -185,7 +196,7 @@ class TenutoTier(SecondaryTierManager):
             if known is None:
                 known = asked[key] = Asked()
                 if not (self._config.paths or self._store.shared) or not self._answered(key, known):
-                    self._wanted.append((key, known))
+                    self._wanted.append((req_context.req_id, key, known))
             if known.found is None:
                 return LookupResult.RETRY
             return LookupResult.HIT if known.found else LookupResult.MISS
@@ -193,7 +204,9 @@ class TenutoTier(SecondaryTierManager):
     def _answered(self, key, known):
         """Looks up in the cache of this process. What goes wrong is the thread's to find out."""
         try:
-            known.found = bool(self._found([key])) if self._open_already() else None
+            if self._open_already():
+                found = bool(self._found([key]))
+                known.found = found if found or not self._asks_others() else None
         except Exception:
             pass
         return known.found is not None
@@ -201,8 +214,11 @@ class TenutoTier(SecondaryTierManager):
     def on_schedule_end(self, context):
         with self._lock:
             wanted, self._wanted = self._wanted, []
-        if wanted:
-            self._queue.put((self._look_up, (wanted,)))
+        requests = {}
+        for name, key, known in wanted:
+            requests.setdefault(name, []).append((key, known))
+        if requests:
+            self._queue.put((self._look_up, (list(requests.values()),)))
 
     def submit_store(self, job_metadata):
         self._submit(job_metadata, True)
@@ -293,14 +309,15 @@ class TenutoTier(SecondaryTierManager):
             self._stopped = True
             self._queue.put((None, ()))
             self._thread.join()
-        self._spaces, self._pool, self._memory = {}, None, None
+        self._remote.clear()
+        self._spaces, self._pool, self._memory, self._batches = {}, None, None, []
         self._store.close()
 
     # ---- the thread -------------------------------------------------------------------------------------------------
 
     def _run(self):
         while True:
-            busy = bool(self._later) or any(j.started for j in list(self._jobs.values()))
+            busy = bool(self._later or self._batches) or any(j.started for j in list(self._jobs.values()))
             try:
                 call, args = self._queue.get(timeout=0.001 if busy else None)
                 if call is None:
@@ -312,6 +329,9 @@ class TenutoTier(SecondaryTierManager):
                 logger.exception("tenuto: the tier's thread")
             for job in [j for j in list(self._jobs.values()) if j.started]:
                 self._poll(job)
+            batches, self._batches = self._batches, []
+            for batch in batches:
+                self._ask(batch)
             later, self._later = self._later, []
             for job in later:
                 self._begin(job)
@@ -320,12 +340,16 @@ class TenutoTier(SecondaryTierManager):
         """No cache any more: all that is under way has failed."""
         with self._lock:
             jobs, self._later = list(self._jobs.values()), []
+            batches, self._batches = self._batches, []
             self._generation, self._spaces, self._pool, self._memory = 0, {}, None, None
         for job in jobs:
             for part, _ in job.parts:
                 self._end_part(part)
             job.failed = True
             self._over(job)
+        self._remote.clear()
+        for batch in batches:
+            self._answer(batch.wanted, ())
         self._store.lost(error)
 
     @staticmethod
@@ -353,16 +377,57 @@ class TenutoTier(SecondaryTierManager):
                 i += n + 1
         return found
 
-    def _look_up(self, wanted):
-        """Answers [(key, Asked)]: what goes wrong is a miss."""
-        found = ()
+    def _asks_others(self):
+        return self._store.remote and self._remote.timeout_s > 0
+
+    def _look_up(self, requests):
+        """Answers each request's [(key, Asked)], or asks a remote tier for what is missing."""
+        every = [one for wanted in requests for one in wanted]
+        found = self._found_of(every)
+        for i in found:
+            every[i][1].found = True
+        for wanted in requests:
+            missing = [(key, known) for key, known in wanted if known.found is None]
+            if missing and self._asks_others():
+                self._ask(Batch(missing, self._parts(missing)))
+            else:
+                self._answer(missing, ())
+
+    def _parts(self, wanted):
+        """Of a batch. What goes wrong is a miss."""
         try:
-            if self._open():
-                found = self._found([key for key, _ in wanted])
+            return [(next(self._numbers), space, packed) for space, packed, _ in self._named([key for key, _ in wanted])] if self._open() else []
         except (*GONE, _core.Timeout) as e:
             self._gone(e)
         except Exception as e:
             logger.warning("tenuto: a look-up of %d chunks: %r", len(wanted), e)
+        return []
+
+    def _ask(self, batch):
+        """Answers a batch when no remote tier has still to do so."""
+        try:
+            waits = [number for number, space, keys in batch.parts if self._remote.waits(number, (space,), keys)]
+        except Exception:
+            waits = []  # whatever it is, the look-up that follows finds it out, too
+        if waits:
+            self._batches.append(batch)
+            return
+        for number, _, _ in batch.parts:
+            self._remote.forget(number)
+        self._answer(batch.wanted, self._found_of(batch.wanted))
+
+    def _found_of(self, wanted):
+        """Indices of what is there of [(key, Asked)]: what goes wrong is a miss."""
+        try:
+            return self._found([key for key, _ in wanted]) if self._open() else ()
+        except (*GONE, _core.Timeout) as e:
+            self._gone(e)
+        except Exception as e:
+            logger.warning("tenuto: a look-up of %d chunks: %r", len(wanted), e)
+        return ()
+
+    @staticmethod
+    def _answer(wanted, found):
         for i, (_, known) in enumerate(wanted):
             known.found = i in found
 

@@ -43,10 +43,9 @@ class Save:
 class Worker:
     """`caches`: vLLM's tensors by layer; `describe`: what the model's KV is (connector.Model)."""
 
-    def __init__(self, model, connect, load_timeout_s, stage_bytes, layerwise, warn, feed=True):
+    def __init__(self, model, connect, load_timeout_s, stage_bytes, warn, feed=True):
         self.model, self.connect, self.load_timeout_s, self.stage_bytes = model, connect, load_timeout_s, stage_bytes
-        self.layerwise, self.warn = layerwise, warn
-        self.feed = Feed(feed, layerwise)
+        self.warn, self.feed = warn, Feed(feed)
         self.store, self.generation = None, 0
         self.groups, self.ranges, self.where, self.tensors = [], [], {}, {}
         self.registered, self.spaces, self.pools, self.memory = 0, {}, {}, None  # with which cache, and what is open in it
@@ -178,16 +177,16 @@ class Worker:
         loads, step.loads = step.loads, []
         ready = self.ready(step.socket)
         for blocks in loads:
-            load = Load(blocks, {}, {}, now(), waits=True, told=self.feed.of_load(step))
-            if not self.layerwise:
+            load = Load(blocks, {}, {}, now(), waits=True, told=self.feed.of_load(step, blocks.is_async))
+            if blocks.is_async:
                 self.waiting[blocks.request] = load
             if ready and self.generation:
                 self._begin_load(load)
             else:
                 self._fail(load)
-            if self.layerwise and load.good is not None:
+            if not blocks.is_async and load.good is not None:
                 self.loads.append(load)
-        if self.layerwise:
+        if not all(blocks.is_async for blocks in loads):
             self.done.steps[step.number] = 1
 
     def _begin_load(self, load):
@@ -206,9 +205,9 @@ class Worker:
             except _core.Again:
                 self._end_load(load, quiet=True)
                 load.parts = {}
-                if now() >= until or self.layerwise and not self._make_place():
+                if now() >= until or not load.blocks.is_async and not self._make_place():
                     self._fail(load)
-                elif not self.layerwise:
+                elif load.blocks.is_async:
                     return
             except GONE as e:
                 self._fail(load)  # before the cache is closed

@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What another node has stored, as each adapter finds it: on a store of objects that is in memory and fails as it is told. The engines are those of the adapters' own tests."""
+import os
+import shutil
+import subprocess
+import sys
+import time
+import types
+
+import test_vllm
+from case import Case, main
+from s3_servers import ACCESS_KEY, SECRET_KEY, Faulty
+from tenuto.vllm.store import Config
+from vllm_engine import Engine, Request
+
+OWNER = '''
+import sys, tenuto
+options = dict(a.split('=', 1) for a in sys.argv[3:])
+cache = tenuto.Cache(sys.argv[1], disk_bytes=64 << 20, serve=sys.argv[2], host_bytes=16 << 20, **options)
+print('ready', flush=True)
+sys.stdin.read()
+cache.close()
+'''
+
+
+class Slow(dict):
+    """Objects that come after so many seconds."""
+
+    def __init__(self, objects, seconds):
+        super().__init__(objects)
+        self.seconds = seconds
+
+    def get(self, *args):
+        time.sleep(self.seconds)
+        return super().get(*args)
+
+
+class Nodes(Case):
+    """Nodes that have a secret and a store of objects in common."""
+
+    def setUp(self):
+        super().setUp()
+        os.environ.update(AWS_ACCESS_KEY_ID=ACCESS_KEY, AWS_SECRET_ACCESS_KEY=SECRET_KEY)
+        self.server = Faulty()
+        self.addCleanup(lambda: self.server and self.server.close())
+        self.secret = os.path.join(self.dir, 'secret')
+        with open(os.open(self.secret, os.O_WRONLY | os.O_CREAT, 0o600), 'w') as f:
+            f.write('a secret that two nodes have in common\n')
+        self.common = {'cluster_secret_file': self.secret, 'remote': f's3,bucket=blocks,endpoint={self.server.endpoint},prefix=kv,tries=1'}
+
+    def options(self, name):
+        """Of an adapter whose engine owns its node's cache."""
+        path = os.path.join(self.dir, name)
+        os.makedirs(path, exist_ok=True)
+        return {'path': path, 'serve': path + '.sock', 'disk_bytes': '64MiB', 'host_bytes': '16MiB', **self.common}
+
+    def attached(self, name):
+        """Of one whose node's cache another process owns."""
+        path = os.path.join(self.dir, name)
+        os.makedirs(path, exist_ok=True)
+        owner = subprocess.Popen([sys.executable, '-c', OWNER, path, path + '.sock', *(f'{k}={v}' for k, v in self.common.items())], stdin=subprocess.PIPE,
+                                 stdout=subprocess.PIPE)
+        self.addCleanup(lambda: (owner.communicate(), owner.wait()))
+        self.assertEqual(owner.stdout.readline(), b'ready\n')
+        return {'socket': path + '.sock'}
+
+    def uploaded(self, n):
+        end = time.monotonic() + 10
+        while len(self.server.objects) < n:
+            self.assertLess(time.monotonic(), end, f'{len(self.server.objects)} of {n} objects are in the store')
+            time.sleep(0.01)
+
+    def change(self):
+        """A byte of each object's first layer, behind its header."""
+        self.good = dict(self.server.objects)
+        for name, data in self.good.items():
+            self.server.objects[name] = data[:4096] + bytes([data[4096] ^ 1]) + data[4097:]
+
+    def replaced(self):
+        """Who has computed the blocks again puts good objects in the place of changed ones."""
+        end = time.monotonic() + 10
+        while self.server.objects != self.good:
+            self.assertLess(time.monotonic(), end, 'the changed objects are still there')
+            time.sleep(0.01)
+
+    def slow(self, seconds):
+        self.server.server.objects = self.server.objects = Slow(self.server.objects, seconds)
+
+
+class Connector(Nodes):
+    """vLLM's, with both of its ways to load."""
+
+    def engine(self, options, **more):
+        e = Engine(Config(options), **more)
+        self.addCleanup(e.close)
+        return e
+
+    def saved(self, *prompts, name='a'):
+        """What a node has computed, before it ended and its disk was wiped."""
+        e = Engine(Config(self.options(name)))
+        e.run(*prompts)
+        e.store.cache.flush()
+        self.uploaded(sum(blocks for _, blocks in prompts))
+        e.close()
+        shutil.rmtree(os.path.join(self.dir, name))
+
+    def test_what_a_node_has_computed_another_restores(self):
+        self.saved((1, 6), (2, 4))
+        for layerwise in (True, False):
+            with self.subTest(layerwise=layerwise):
+                e = self.engine(self.options(f'b{layerwise}'), layerwise=layerwise)
+                self.assertEqual((e.run((1, 6), (2, 4)), e.wrong, e.said), ([6, 4], 0, []))
+                counts = e.counts()
+                self.assertEqual((counts['asked_requests'], counts['remote_blocks'], counts['load_blocks'], counts.get('late_requests', 0)), (2, 10, 10, 0))
+                self.assertEqual(e.run((1, 6)), [6])  # by now it is here
+                self.assertEqual(e.counts().get('asked_requests', 0), 0)
+
+    def test_so_does_an_engine_that_has_attached(self):
+        self.saved((1, 6))
+        e = self.engine(self.attached('b'))
+        self.assertEqual((e.run((1, 8)), e.wrong, e.said), ([6], 0, []))
+
+    def test_requests_that_need_nobody_asked_do_not_wait(self):
+        e = self.engine({k: v for k, v in self.options('b').items() if k != 'remote'})
+        e.run((1, 4))
+        r = e.begin(1, 8)
+        self.assertEqual((r.found, r.asked, e.counts().get('asked_requests', 0)), (4, 0, 0))
+
+    def test_steps_go_on_while_the_store_takes_its_time(self):
+        self.saved((1, 4))
+        self.slow(0.2)
+        e = self.engine(self.options('b'))
+        r = e.begin(1, 4)
+        self.assertEqual((r.found, r.asked > 3), (4, True))
+        while r.waits:
+            e.step([r])
+        e.step([r])
+        self.assertEqual((e.wrong, e.said), (0, []))
+
+    def test_a_store_that_does_not_answer_costs_the_deadline_and_no_more(self):
+        self.saved((1, 4))
+        self.slow(1.5)
+        e = self.engine(self.options('b'), remote_timeout_s=0.2)
+        begin = time.monotonic()
+        self.assertEqual(e.run((1, 4), (2, 4)), [0, 0])  # one after the other here, where vLLM asks for both
+        self.assertLess(time.monotonic() - begin, 1.2)
+        self.assertEqual((e.counts()['late_requests'], e.wrong), (2, 0))
+
+    def test_changed_bytes_are_computed_again(self):
+        self.saved((1, 4))
+        for layerwise in (True, False):
+            with self.subTest(layerwise=layerwise):
+                self.change()
+                e = self.engine(self.options(f'b{layerwise}'), layerwise=layerwise)
+                e.run((1, 4))
+                counts = e.counts()
+                self.assertEqual((e.wrong, counts['load_failed_blocks'], counts.get('load_blocks', 0)), (0, 4, 0))
+                e.store.cache.flush()
+                self.replaced()
+
+    def test_a_store_that_goes_in_the_middle_of_a_load(self):
+        self.saved((1, 4))
+        e = self.engine(self.options('b'), load_timeout_s=0.5)
+        r = e.begin(1, 4)
+        self.assertEqual(r.found, 4)
+        self.server.server.objects = None  # connections that are there break, too
+        self.server.close()
+        self.server = None
+        begin = time.monotonic()
+        while r.waits:
+            e.step([r])
+        e.step([r])
+        self.assertLess(time.monotonic() - begin, 2)
+        self.assertEqual((e.wrong, e.counts()['load_failed_blocks']), (0, 4))
+
+    def test_a_request_that_ends_while_it_waits_asks_no_more(self):
+        self.saved((1, 4))
+        self.slow(0.5)
+        e = self.engine(self.options('b'))
+        r = Request(1, 1, 4)
+        e.scheduler.track(r)
+        self.assertEqual(e.scheduler.matched(r, 0), (None, False))
+        e.scheduler.finished(r, ([],))
+        self.assertEqual(e.scheduler.remote._asked, {})
+
+    def test_more_requests_than_look_ups_have_their_turns(self):
+        self.saved(*((seed, 1) for seed in range(24)))
+        e = self.engine(self.options('b'), remote_timeout_s=5.0)
+        left = [Request(seed, seed, 1) for seed in range(24)]
+        for r in left:
+            e.scheduler.track(r)
+        under_way = []
+        while left:
+            left = [r for r in left if e.scheduler.matched(r, 0)[0] is None]
+            time.sleep(0.001)
+            under_way.append(e.scheduler.remote._under_way())
+        self.assertEqual(max(under_way), 16)
+        counts = e.counts()
+        self.assertEqual((counts['asked_requests'], counts.get('late_requests', 0), counts['queried_blocks']), (24, 0, 24))
+
+
+class Tier(Nodes):
+    """Below vLLM's offloading connector."""
+
+    def tier(self, options):
+        tiers = test_vllm.Tiers('failing')
+        t = tiers.tier(**options)
+        self.addCleanup(tiers.doCleanups)
+        return tiers, t
+
+    def there(self, tiers, t, keys, request='r'):
+        """How vLLM looks a prompt up: all keys in a step, up to a miss, until none is to be asked for again."""
+        end = time.monotonic() + 20
+        while True:
+            answers = []
+            for key in keys:
+                answers.append(t.lookup(key, types.SimpleNamespace(req_id=request)).name)
+                if answers[-1] == 'MISS':
+                    break
+            t.on_schedule_end(None)
+            if 'RETRY' not in answers:
+                return answers.count('HIT')
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.001)
+
+    def saved(self, n):
+        tiers, t = self.tier(self.options('a'))
+        keys = tiers.keys(n)
+        self.assertTrue(tiers.job(t, True, keys))
+        t._store.cache.flush()
+        self.uploaded(n)
+        t.shutdown()
+        shutil.rmtree(os.path.join(self.dir, 'a'))
+        return keys
+
+    def test_chunks_of_another_node_are_found_in_a_cache_of_its_own_and_in_another_processs(self):
+        keys = self.saved(4)
+        for options in (self.options('b'), self.attached('c')):
+            with self.subTest(options=sorted(options)):
+                tiers, t = self.tier(options)
+                self.assertEqual((self.there(tiers, t, [*keys, *tiers.keys(2, seed=9)]), self.there(tiers, t, tiers.keys(2, seed=9), 'q')), (4, 0))
+                tiers.memory[:] = bytes(len(tiers.memory))
+                self.assertTrue(tiers.job(t, False, keys))
+                self.assertEqual(tiers.memory[:512], bytes(range(256)) * 2)
+
+    def test_changed_bytes_are_a_failed_load(self):
+        keys = self.saved(2)
+        self.change()
+        tiers, t = self.tier(self.options('b'))
+        self.assertEqual(self.there(tiers, t, keys), 2)
+        self.assertFalse(tiers.job(t, False, keys))
+        self.assertEqual(self.there(tiers, t, keys), 0)  # nor are they offered to this request again
+        self.assertEqual(t._stats.take()['load_failed_chunks'], 2)
+
+    def test_a_store_that_does_not_answer_is_a_miss_at_the_deadline(self):
+        keys = self.saved(2)
+        self.slow(1.5)
+        tiers, t = self.tier({**self.options('b'), 'remote_timeout_s': 0.2})
+        begin = time.monotonic()
+        self.assertEqual(self.there(tiers, t, keys), 0)
+        self.assertLess(time.monotonic() - begin, 1.2)
+
+
+if __name__ == '__main__':
+    main(__name__)
