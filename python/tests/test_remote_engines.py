@@ -204,7 +204,7 @@ class Tier(Nodes):
 
     def tier(self, options):
         tiers = test_vllm.Tiers('failing')
-        t = tiers.tier(**options)
+        t = tiers.tier(**{'remote_timeout_s': 10, **options})
         self.addCleanup(tiers.doCleanups)
         return tiers, t
 

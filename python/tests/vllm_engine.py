@@ -58,7 +58,7 @@ class Request:
 class Engine:
     """`blocks` pages; `said` are its warnings; `tensor` makes a layer's. `weights` are a part of all that it computes, `wrong` counts restored pages that are of others, or of other blocks."""
 
-    def __init__(self, config, blocks=256, layerwise=True, layers=2, load_timeout_s=10.0, slack="off", tables=None, tensor=Tensor, remote_timeout_s=1.0):
+    def __init__(self, config, blocks=256, layerwise=True, layers=2, load_timeout_s=10.0, slack="off", tables=None, tensor=Tensor, remote_timeout_s=10.0):
         self.names, self.said, self.weights, self.wrong, self.number = [f"l{i}" for i in range(layers)], [], b"\0", 0, 0
         self.store = Store(config, "stub")
         group = types.SimpleNamespace(index=0, layers=tuple(self.names), block_tokens=SIZE, latent=False)
