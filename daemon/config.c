@@ -12,6 +12,7 @@
 
 static const char *const policies[] = {"default", "lru", "fifo", "s3fifo", NULL};
 static const char *const schedulers[] = {"slack", "none", NULL};
+static const char *const offloads[] = {"after_reuse", "on_evict", "always", NULL};
 static const char *const engines[] = {"auto", "io_uring", "posix", NULL};
 static const char *const levels[] = {"error", "warning", "info", "debug", NULL}; /* by enum tn_log_level */
 
@@ -65,6 +66,9 @@ const struct config_setting config_settings[] = {
 	{"remote", CONFIG_SPECS, AT(remote), 0, 0, NULL, false,
 	 "Object store behind all tiers, as s3,bucket=kv-cache,prefix=NAME: nodes with the same cluster_secret_file find each other's blocks there. "
 	 "Or a list of up to 8, asked in their order. Credentials are the environment's. off: none."},
+	{"offload", CONFIG_CHOICE, AT(offload), 0, 0, offloads, false,
+	 "When a block in host memory is written to the remote stores. after_reuse: once a load took it; on_evict: before it leaves memory; always: when "
+	 "it was saved."},
 	{"socket", CONFIG_SOCKET, AT(socket), 0, 0, NULL, false,
 	 "Unix socket at which processes of the same user attach to the cache (tn_cache_attach), as /run/tenuto/tenuto.sock: a path of at "
 	 "most 107 bytes in a directory that is there. auto: tenuto.sock in $RUNTIME_DIRECTORY (systemd's), $XDG_RUNTIME_DIR or /run/tenuto, "
@@ -111,6 +115,7 @@ void config_init(struct config *c)
 		.plugins = "off",
 		.cluster_secret_file = "off",
 		.remote = "off",
+		.offload = o.offload,
 		.max_ops = o.max_ops,
 		.max_op_blocks = o.max_op_blocks,
 		.io_engine = o.io_engine,
@@ -557,5 +562,6 @@ void config_cache_opts(const struct config *c, struct tn_cache_opts *o)
 	o->header_cache_bytes = c->header_cache_bytes;
 	o->lock_timeout_ns = c->lock_timeout_ms * 1000000;
 	o->cluster_secret_file = strcmp(c->cluster_secret_file, "off") == 0 ? NULL : c->cluster_secret_file;
+	o->offload = c->offload;
 	o->remote = strcmp(c->remote, "off") == 0 ? NULL : c->remote;
 }

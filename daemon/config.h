@@ -76,6 +76,7 @@ struct config {
 	const char *slack; /* directory of slack tables, or "off" */
 	const char *plugins; /* directory of plugins, or "off" */
 	const char *cluster_secret_file; /* or "off" */
+	const char *offload;
 	char remote[CONFIG_SPECS_BYTES]; /* likewise; several have ";" between them */
 	uint64_t max_blocks, max_ops, max_op_blocks;
 	const char *io_engine;

@@ -11,7 +11,7 @@
 
 struct script store, second;
 
-static bool two, second_read_only; /* of the cache that is opened */
+static struct remote_node_opts node; /* that is opened */
 
 static struct script *of(struct tn_object_client *c)
 {
@@ -128,13 +128,15 @@ const struct tn_object_client_ops remote_reader = {
 
 static int make(const struct tn_tier_env *env, struct tn_tier_base **out)
 {
-	const struct tn_object_store_opts remotes[] = {{.name = "first", .prefix = "test", .client = &store.client},
-						       {.name = "second", .prefix = "test", .client = &second.client}};
+	struct tn_object_store_opts remotes[] = {node.limits, {.name = "second", .prefix = "test", .client = &second.client}};
 
+	remotes[0].client = &store.client;
+	snprintf(remotes[0].name, sizeof(remotes[0].name), "first");
+	snprintf(remotes[0].prefix, sizeof(remotes[0].prefix), "test");
 	store.client.ops = &remote_client;
-	second.client.ops = second_read_only ? &remote_reader : &remote_client;
+	second.client.ops = node.read_only ? &remote_reader : &remote_client;
 	store.clock = second.clock = env->clock;
-	return tn_remote_tier_create(env, remotes, 1 + two, out);
+	return tn_remote_tier_create(env, remotes, 1 + node.two, out);
 }
 
 static const struct tn_tier_maker maker = {.make = make};
@@ -152,37 +154,26 @@ static void reset(struct script *s)
 	s->latency_ns = RIG_MS;
 }
 
-static struct rig *open_node(uint64_t max_blocks)
+struct rig *remote_node_of(const struct remote_node_opts *opts)
 {
 	struct rig_opts o = rig_simulated_opts();
 	struct rig *r;
 
+	node = *opts;
 	reset(&store);
 	reset(&second);
 	o.cache.host_bytes = 4u << 20;
-	o.cache.max_blocks = max_blocks;
+	o.cache.max_blocks = opts->max_blocks ? opts->max_blocks : 8192;
+	o.cache.offload = opts->offload ? opts->offload : "always";
 	o.prepare = prepare;
 	r = rig_simulated(&o);
 	rig_must_open(r);
 	return r;
 }
 
-struct rig *remote_node_of(uint64_t max_blocks)
-{
-	two = false;
-	return open_node(max_blocks);
-}
-
-struct rig *remote_node_of_two(bool read_only)
-{
-	two = true;
-	second_read_only = read_only;
-	return open_node(8192);
-}
-
 struct rig *remote_node(void)
 {
-	return remote_node_of(8192);
+	return remote_node_of(&(struct remote_node_opts){0});
 }
 
 struct tn_tier_base *remote_tier(struct rig *r)

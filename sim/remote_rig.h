@@ -43,12 +43,23 @@ extern struct script store, second;
 /* Clients of such stores: one that reads headers, and one with find, which takes no writes. */
 extern const struct tn_object_client_ops remote_client, remote_reader;
 
-/* A cache with an empty store behind it. */
+/*
+ * struct remote_node_opts
+ *
+ * @offload, @max_blocks: as of the cache's options; NULL: "always", 0: 8192
+ * @limits:               of the first store: its write_bytes_per_s and others; name, prefix and client do not count
+ * @two:                  the second store is behind it, too; @read_only: and nothing is written there
+ */
+struct remote_node_opts {
+	const char *offload;
+	uint64_t max_blocks;
+	struct tn_object_store_opts limits;
+	bool two, read_only;
+};
+
+/* A cache with empty stores behind it. */
+struct rig *remote_node_of(const struct remote_node_opts *opts);
 struct rig *remote_node(void);
-/* max_blocks: as of its options. */
-struct rig *remote_node_of(uint64_t max_blocks);
-/* With both stores behind it; read_only: nothing is written to the second one. */
-struct rig *remote_node_of_two(bool read_only);
 struct tn_tier_base *remote_tier(struct rig *r);
 struct object *remote_object_in(struct script *s, struct rig *r, uint64_t id);
 struct object *remote_object(struct rig *r, uint64_t id);

@@ -166,7 +166,7 @@ static void what_a_cache_saves_gets_to_the_store(void **state)
 
 static void a_full_tier_learns_what_a_look_up_finds(void **state)
 {
-	struct rig *r = remote_node_of(192);
+	struct rig *r = remote_node_of(&(struct remote_node_opts){.max_blocks = 192});
 	uint64_t capacity = remote_tier(r)->ops->capacity(remote_tier(r)), i = 0;
 
 	assert_int_equal(capacity, 96);

@@ -7,6 +7,11 @@
 #include "core/core.h"
 #include "remote_rig.h"
 
+static struct rig *node_of_two(bool read_only)
+{
+	return remote_node_of(&(struct remote_node_opts){.two = true, .read_only = read_only});
+}
+
 /* Moves the object to the other store. */
 static void give(struct script *from, struct script *to, struct rig *r, uint64_t id)
 {
@@ -20,7 +25,7 @@ static void give(struct script *from, struct script *to, struct rig *r, uint64_t
 static void a_write_goes_to_each_that_takes_writes(void **state)
 {
 	for (uint32_t read_only = 0; read_only < 2; read_only++) {
-		struct rig *r = remote_node_of_two(read_only);
+		struct rig *r = node_of_two(read_only);
 
 		assert_int_equal(remote_write(r, 1), 0);
 		assert_int_equal(store.n, 1);
@@ -35,7 +40,7 @@ static void a_write_goes_to_each_that_takes_writes(void **state)
 /* Blocks 1 to 8 at the first, 9 to 16 at the second, 17 to 24 at the first, the rest nowhere. */
 static void a_look_up_follows_a_prompt_over_both(void **state)
 {
-	struct rig *r = remote_node_of_two(true);
+	struct rig *r = node_of_two(true);
 
 	for (uint64_t id = 1; id <= 24; id++)
 		assert_int_equal(remote_write(r, id), 0);
@@ -52,7 +57,7 @@ static void a_look_up_follows_a_prompt_over_both(void **state)
 
 static void a_read_asks_the_others_for_what_has_gone(void **state)
 {
-	struct rig *r = remote_node_of_two(true);
+	struct rig *r = node_of_two(true);
 
 	assert_int_equal(remote_write(r, 1), 0);
 	assert_int_equal(remote_look_up(r, 1), 1);
@@ -66,7 +71,7 @@ static void a_read_asks_the_others_for_what_has_gone(void **state)
 
 static void one_that_does_not_answer_costs_the_other_nothing(void **state)
 {
-	struct rig *r = remote_node_of_two(false);
+	struct rig *r = node_of_two(false);
 	uint64_t from;
 
 	for (uint64_t id = 1; id <= 8; id++)
@@ -89,7 +94,7 @@ static void one_that_does_not_answer_costs_the_other_nothing(void **state)
 /* After the pause one request tries the store; what else is asked meanwhile does not wait for it. */
 static void one_request_tries_a_store_that_was_left_alone(void **state)
 {
-	struct rig *r = remote_node_of_two(false);
+	struct rig *r = node_of_two(false);
 
 	for (uint64_t id = 1; id <= 8; id++)
 		assert_int_equal(remote_write(r, id), 0);

@@ -108,6 +108,7 @@ struct tn_save;
  *                   secret, which no other store has. With another secret than before, what a store holds is not found any more
  * @remote:          an object store behind all tiers, as a backend of the transfer agent: "s3,bucket=kv-cache,prefix=NAME" (docs/remote.md), or up to 8 with ";"
  *                   between them, asked in their order; NULL: none. Nodes that share it have the same @cluster_secret_file; without one it serves this store alone
+ * @offload:         when a block in host memory is written to @remote: "after_reuse" (default): once a load took it; "on_evict": before it leaves; "always"
  */
 struct tn_cache_opts {
 	size_t size;
@@ -146,6 +147,7 @@ struct tn_cache_opts {
 	uint32_t transfer_streams;
 	const char *cluster_secret_file;
 	const char *remote;
+	const char *offload;
 };
 
 /** tn_cache_opts_init_sized - tn_cache_opts_init for a caller whose struct has @size bytes. Any thread. */
@@ -789,8 +791,7 @@ TN_API int tn_cache_stat(struct tn_cache *cache, const char *name, uint64_t *val
  * @index: 0 for the first; devices keep their places while the cache is open
  * @stats: size set by the caller
  *
- * Return: 0, -ENOENT past the last device (at once in a cache without directories), -EINVAL, -EACCES (attached, and let see some tenants
- * only).
+ * Return: 0, -ENOENT past the last device (at once in a cache without directories), -EINVAL, -EACCES (attached, and let see some tenants only).
  */
 TN_API int tn_cache_device_stats(struct tn_cache *cache, uint32_t index, struct tn_device_stats *stats);
 

@@ -115,6 +115,7 @@ static const struct tn_py_field options[] = {
 	{"transfer_streams", TN_PY_U32, offsetof(struct tn_cache_opts, transfer_streams)},
 	{"cluster_secret_file", TN_PY_TEXT, offsetof(struct tn_cache_opts, cluster_secret_file)},
 	{"remote", TN_PY_TEXT, offsetof(struct tn_cache_opts, remote)},
+	{"offload", TN_PY_TEXT, offsetof(struct tn_cache_opts, offload)},
 	{NULL, 0, 0},
 };
 

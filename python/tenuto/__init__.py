@@ -155,7 +155,7 @@ class Cache(_core.Cache):
     with (level, where, text), from a thread of the cache; to_logging passes lines to the logging module. The other options are those of struct tn_cache_opts
     in tenuto/cache.h, with the same names and units: instance, disk_bytes, disk_blocks, geometry, host_bytes, max_blocks, max_ops, max_op_blocks, io_depth,
     io_engine, executors, workers, policy, verify, read_only, write_bytes_per_day, header_cache_bytes, lock_timeout_ns, seed, log_level, scheduler,
-    write_backlog_bytes, offload_lag_ms, durability_ms, device_bytes, device, transfer, transfer_streams, cluster_secret_file, remote; device_driver is the name of a plugin, as of pool.
+    write_backlog_bytes, offload_lag_ms, durability_ms, device_bytes, device, transfer, transfer_streams, cluster_secret_file, remote, offload; device_driver is the name of a plugin, as of pool.
 
     A context manager. A cache that nobody closes is closed when the interpreter ends.
     Raises NotFound (no such directory), Busy (another process has it open: the text has its pid), InvalidValue, WrongVersion, Error (EUCLEAN: not a store, or

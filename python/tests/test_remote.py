@@ -29,7 +29,7 @@ class Node(Case):
         with open(os.open(file, os.O_WRONLY | os.O_CREAT, 0o600), 'w') as f:
             f.write(f'the secret of {secret}, which is long enough\n')
         return self.open(path, host_bytes=16 << 20, cluster_secret_file=file,
-                         remote=f's3,bucket={BUCKET},endpoint={self.endpoint},prefix={prefix},tries=1', **options)
+                         remote=f's3,bucket={BUCKET},endpoint={self.endpoint},prefix={prefix},tries=1', offload='always', **options)
 
     def uploaded(self, cache, n):
         end = time.monotonic() + 10

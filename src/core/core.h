@@ -245,6 +245,7 @@ struct tn_offloads {
 	uint64_t *offset;
 	uint64_t retry_ns; /* when to try those that failed again without being asked */
 	bool again;	   /* a device came back: try those once more */
+	uint64_t offer_at; /* arrivals in memory, after which those that leave next are offered */
 	struct tn_list flushes; /* who waits for them (flush.c) */
 };
 
@@ -577,7 +578,7 @@ uint32_t tn_offload_retry(struct tn_offloads *o);
 uint64_t tn_offloaded_up_to(const struct tn_offloads *o);
 uint64_t tn_offload_tickets(const struct tn_offloads *o);
 /* The block, which is in memory, goes to the next tier below the durable one that lets it in. */
-void tn_offload_further(struct tn_offloads *o, tn_block b);
+void tn_offload_further(struct tn_offloads *o, tn_block b, enum tn_offer when);
 /* How many operations copy blocks of the space (NULL: of any) to tiers where these are promised to nobody. */
 uint32_t tn_offload_copies(const struct tn_offloads *o, const struct tn_space *space);
 /* No such copy of the space's blocks (NULL: of any) begins; those under way end soon. */

@@ -20,6 +20,7 @@
 
 #define RETRY_NS 5000000000ull /* what could not be written is tried again so often, if nobody flushes */
 
+#define AHEAD 32u /* blocks that are offered before they leave memory */
 #define OPS 4u /* for each tier that takes blocks */
 
 static uint32_t targets(const struct tn_row *row)
@@ -223,7 +224,12 @@ uint32_t tn_offload_retry(struct tn_offloads *o)
 	return left;
 }
 
-void tn_offload_further(struct tn_offloads *o, tn_block b)
+static bool wants(const struct tn_tier_base *t, enum tn_offer when)
+{
+	return t->ops->wants ? t->ops->wants(t, when) : when == TN_OFFER_STORED;
+}
+
+void tn_offload_further(struct tn_offloads *o, tn_block b, enum tn_offer when)
 {
 	const struct tn_space *space = o->spaces[tn_block_space(o->registry, b)];
 	struct tn_policy_block info;
@@ -231,7 +237,7 @@ void tn_offload_further(struct tn_offloads *o, tn_block b)
 	if (tn_watch_expires(o->watch, b)) /* it would come back without its time to live */
 		return;
 	for_each_tier(t, o->row) {
-		if (!t->ops->traits.offloads || t == o->row->durable || !tn_space_in(space, t) ||
+		if (!t->ops->traits.offloads || t == o->row->durable || !wants(t, when) || !tn_space_in(space, t) ||
 		    tn_tier_residency(t, b) != TN_ABSENT)
 			continue;
 		tn_block_describe(t, b, false, &info);
@@ -243,6 +249,25 @@ void tn_offload_further(struct tn_offloads *o, tn_block b)
 		tn_dirty_push(o->dirty, b, t);
 		return;
 	}
+}
+
+/* Once memory is nearly full, a tier may want what leaves it next, a few blocks ahead, so that they are copied before they go. */
+static void offer_leaving(struct tn_offloads *o)
+{
+	struct tn_tier_base *memory = o->row->memory;
+	uint64_t arrivals = memory->entries + memory->evicted;
+	tn_block next[AHEAD];
+	bool wanted = false;
+	uint32_t n;
+
+	for_each_tier(t, o->row)
+		wanted |= t->ops->traits.offloads && t != o->row->durable && wants(t, TN_OFFER_LEAVING);
+	if (!wanted || arrivals < o->offer_at || memory->entries + AHEAD < memory->ops->capacity(memory))
+		return;
+	o->offer_at = arrivals + AHEAD / 4;
+	n = tn_tier_next(memory, next, AHEAD);
+	for (uint32_t i = 0; i < n; i++)
+		tn_offload_further(o, next[i], TN_OFFER_LEAVING);
 }
 
 /* The one to this tier that began first, of those with this ticket or a later one; NULL: none. */
@@ -292,7 +317,7 @@ static void item_ends(struct tn_offloads *o, struct tn_offload_op *off, struct t
 		tn_dirty_settled(o->dirty, item->source, t, TN_DIRTY_NOT);
 		tn_writing_publish(item, b);
 		o->c->offloaded_blocks++;
-		tn_offload_further(o, b);
+		tn_offload_further(o, b, TN_OFFER_STORED);
 		return;
 	}
 	tn_dirty_settled(o->dirty, item->source, t, t == o->row->durable && !dropped ? TN_DIRTY_FAILED : TN_DIRTY_NOT);
@@ -422,6 +447,8 @@ bool tn_offload_step(struct tn_offloads *o, uint64_t now_ns, uint64_t *due_ns)
 	o->again = false;
 	if (o->closing)
 		tn_offload_forget_copies(o, NULL);
+	else
+		offer_leaving(o);
 	for_each_tier(t, o->row)
 		if (t->ops->traits.offloads)
 			busy |= step_to(o, t, now_ns);

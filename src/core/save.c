@@ -368,7 +368,7 @@ static void goes_down(struct tn_save_op *save, tn_block b, bool admitted)
 	if (admitted)
 		tn_dirty_push(&cache->dirty, b, cache->row.durable);
 	else
-		tn_offload_further(&cache->offloads, b);
+		tn_offload_further(&cache->offloads, b, TN_OFFER_STORED);
 }
 
 static void arrives(struct tn_write_item *item, tn_block b)

@@ -36,6 +36,7 @@ void tn_cache_opts_init_sized(struct tn_cache_opts *opts, size_t size)
 		.io_engine = "auto",
 		.policy = "default",
 		.scheduler = "slack",
+		.offload = "after_reuse",
 		.transfer = "auto",
 		.offload_lag_ms = 1000,
 		.verify = true,
@@ -98,9 +99,12 @@ static int check_options(struct tn_cache_opts *o)
 	o->io_engine = o->io_engine ? o->io_engine : "auto";
 	o->policy = o->policy ? o->policy : "default";
 	o->scheduler = o->scheduler ? o->scheduler : "slack";
+	o->offload = o->offload ? o->offload : "after_reuse";
 	o->transfer = o->transfer ? o->transfer : "auto";
 	if (strcmp(o->scheduler, "slack") != 0 && strcmp(o->scheduler, "none") != 0)
 		return tn_fail(-EINVAL, "scheduler \"%.64s\": must be \"slack\" or \"none\"", o->scheduler);
+	if (strcmp(o->offload, "after_reuse") != 0 && strcmp(o->offload, "on_evict") != 0 && strcmp(o->offload, "always") != 0)
+		return tn_fail(-EINVAL, "offload \"%.64s\": must be \"after_reuse\", \"on_evict\" or \"always\"", o->offload);
 	if ((rc = range("max_ops", o->max_ops, 1, 4096)) || (rc = range("max_op_blocks", o->max_op_blocks, 1, 1u << 20)) ||
 	    (rc = range("io_depth", o->io_depth, 1, 2048)) || (rc = range("workers", o->workers, 0, 64)) ||
 	    (rc = range("executors", o->executors, 0, 16)) || (rc = range("transfer_streams", o->transfer_streams, 0, TN_DEVICE_FILE_STREAMS_MAX)) ||

@@ -186,48 +186,24 @@ void tn_store_retry_later(struct tn_store_device *d, struct tn_store_retry *r, u
 /*
  * ---- the write budget ----
  *
- * How many bytes may be written in a day, so that a drive lasts as long as it was bought for: a token bucket of an
- * eighth of the day's budget, refilled with the other seven eighths over a day: no 24 hours see more than the budget.
- * Whoever writes blocks asks first. The store's own writes are counted and never refused, so the bucket may go below
- * zero.
+ * How many bytes may be written in a day, so that a drive lasts as long as it was bought for. Whoever writes blocks asks first. The store's own writes are
+ * counted and never refused.
  */
 
 void tn_store_budget_init(struct tn_store *s, uint64_t bytes_per_day)
 {
-	s->budget_rate = bytes_per_day < 1ull << 62 ? bytes_per_day : 0;
-	s->budget_tokens = (int64_t)(s->budget_rate / 8);
-	s->budget_ns = tn_now_ns(s->clock);
-}
-
-static void refill(struct tn_store *s)
-{
-	uint64_t now = tn_now_ns(s->clock), ns = now - s->budget_ns;
-	int64_t most = (int64_t)(s->budget_rate / 8);
-	double more = (double)ns / (double)DAY_NS * (double)(s->budget_rate - s->budget_rate / 8);
-
-	if (more < 1.0)
-		return;
-	s->budget_ns = now;
-	if (more >= (double)(most - s->budget_tokens))
-		s->budget_tokens = most;
-	else
-		s->budget_tokens += (int64_t)more;
+	tn_allowance_init(&s->budget, bytes_per_day, DAY_NS, tn_now_ns(s->clock));
 }
 
 bool tn_store_charge_write(struct tn_store *s, uint64_t bytes)
 {
-	if (s->budget_rate == 0)
+	if (tn_allowance_take(&s->budget, bytes, tn_now_ns(s->clock)))
 		return true;
-	refill(s);
-	if (s->budget_tokens < 0 || (uint64_t)s->budget_tokens < bytes) {
-		TN_TRACE2(over_budget, bytes, s->budget_tokens);
-		return false;
-	}
-	s->budget_tokens -= (int64_t)bytes;
-	return true;
+	TN_TRACE2(over_budget, bytes, s->budget.left);
+	return false;
 }
 
 void tn_store_uncharge_write(struct tn_store *s, uint64_t bytes)
 {
-	s->budget_tokens += (int64_t)bytes;
+	tn_allowance_spend(&s->budget, -(int64_t)bytes);
 }

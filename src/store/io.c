@@ -61,7 +61,7 @@ void tn_store_req_submit(struct tn_store_req *r, enum tn_io_op op, uint64_t offs
 	assert(!r->busy);
 	if (op == TN_IO_WRITE) {
 		d->meta_bytes_written += len;
-		s->budget_tokens -= (int64_t)len; /* counted, never refused */
+		tn_allowance_spend(&s->budget, (int64_t)len); /* counted, never refused */
 	}
 	r->iov = (struct iovec){buf, len};
 	r->io = (struct tn_io_req){.op = (uint8_t)op,

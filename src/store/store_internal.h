@@ -10,6 +10,7 @@
 #ifndef TN_STORE_STORE_INTERNAL_H
 #define TN_STORE_STORE_INTERNAL_H
 
+#include "base/allowance.h"
 #include "base/error.h"
 #include "base/list.h"
 #include "store/format.h"
@@ -364,9 +365,7 @@ struct tn_store {
 	bool stalled; /* the engine took no more */
 	uint32_t inflight;
 	uint32_t flushes; /* under way */
-	uint64_t budget_rate; /* bytes per day; 0: no limit */
-	int64_t budget_tokens;
-	uint64_t budget_ns;
+	struct tn_allowance budget; /* of writes, per day */
 	uint64_t recovery_ns;
 	uint64_t index_bytes;
 	struct tn_store_device device[TN_DEVICES_MAX];

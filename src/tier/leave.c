@@ -216,6 +216,31 @@ void tn_tier_leave_evicted(struct tn_tier_base *t, tn_block b)
 	leave_with_shares(t, b, &any);
 }
 
+struct next {
+	struct tn_tier_usable any;
+	tn_block *out;
+	uint32_t n, max;
+};
+
+/* Notes one after the other, until there are enough. */
+static bool note(void *arg, uint32_t id)
+{
+	struct next *next = arg;
+
+	if (tn_tier_usable(&next->any, id))
+		next->out[next->n++] = block_of(next->any.tier, id);
+	return next->n == next->max;
+}
+
+uint32_t tn_tier_next(struct tn_tier_base *t, tn_block *out, uint32_t max)
+{
+	struct next next = {{t, -1, NULL}, out, 0, max};
+
+	if (t->policy && max > 0)
+		t->policy->ops->victim(t->policy, note, &next);
+	return next.n;
+}
+
 uint32_t tn_tier_evict(struct tn_tier_base *t, uint32_t want, int space, const uint32_t *cls)
 {
 	struct tn_tier_usable u = {t, space, cls};

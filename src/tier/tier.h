@@ -54,6 +54,13 @@ struct tn_tier_traits {
 #define TN_ENTRY_PARTIAL 1u /* holds a prompt's unfinished tail */
 #define TN_ENTRY_EXPIRES 2u /* had a time to live: not kept across reopening */
 
+/* When a tier below memory is offered what lies there. */
+enum tn_offer {
+	TN_OFFER_STORED,  /* it was saved, and is durable or will not be */
+	TN_OFFER_REUSED,  /* a load took it */
+	TN_OFFER_LEAVING, /* it is among the next to leave memory */
+};
+
 /* Why a block leaves a tier. */
 enum tn_leave {
 	TN_LEAVE_EVICTED,
@@ -158,6 +165,8 @@ struct tn_tier_ops {
 	tn_block (*find)(const struct tn_tier_base *t, uint32_t place);
 	/* Whether the block may be evicted, for a block of class cls (NULL: of any). */
 	bool (*evict)(const struct tn_tier_base *t, tn_block b, uint32_t place, const uint32_t *cls);
+	/* Offloads: whether blocks are to be offered then. NULL: when they are stored. */
+	bool (*wants)(const struct tn_tier_base *t, enum tn_offer when);
 	/* Takes bytes from the budget of writes, or gives them back; false: the budget is used up. */
 	bool (*quota)(struct tn_tier_base *t, uint64_t bytes, bool take);
 	uint64_t (*capacity)(const struct tn_tier_base *t); /* in blocks */
@@ -300,6 +309,9 @@ void tn_tier_adopt(struct tn_tier_base *t, tn_block b, const struct tn_policy_bl
 void tn_tier_leave(struct tn_tier_base *t, tn_block b, enum tn_leave how);
 /* A block that was withdrawn leaves as an evicted one, and with it what may go of the other ranks' shares. */
 void tn_tier_leave_evicted(struct tn_tier_base *t, tn_block b);
+
+/* The next blocks to be evicted, at most max, which stay. Returns how many. */
+uint32_t tn_tier_next(struct tn_tier_base *t, tn_block *out, uint32_t max);
 
 /*
  * Evicts `want` blocks or fewer, of one space or any (-1), whose places blocks of class cls can have (NULL: any). The shares that other ranks have of

@@ -16,6 +16,7 @@ struct remote {
 	const struct tn_tier_env *env;
 	struct tn_object_store *store[TN_REMOTES_MAX]; /* in the order in which they are asked */
 	uint32_t n;
+	uint32_t offers; /* by enum tn_offer: whether blocks are written then */
 	struct tn_list cancelled; /* moves that waited and are not wanted any more: they end in the next step */
 	uint8_t hint[HINTS];	  /* by hash of the key: the remote that had the block last; wrong ones cost a request */
 };
@@ -201,6 +202,11 @@ static int space(struct tn_tier_base *t, const struct tn_shape *shape, uint32_t 
 	return 0;
 }
 
+static bool wants(const struct tn_tier_base *t, enum tn_offer when)
+{
+	return remote_at(t)->offers & 1u << when;
+}
+
 /* A key is a place. */
 static int place(struct tn_tier_base *t, struct tn_place_wait *w, uint32_t want, uint32_t *out)
 {
@@ -267,6 +273,7 @@ static const struct tn_tier_ops ops = {
 	.drain = drain,
 	.capacity = capacity,
 	.health = health,
+	.wants = wants,
 	.move = start_move,
 	.cancel = cancel_move,
 	.events = events,
@@ -274,6 +281,14 @@ static const struct tn_tier_ops ops = {
 	.close = close_clients,
 	.destroy = destroy,
 };
+
+/* always: also what could not be written when it was stored, and is used again. */
+static uint32_t offers_of(const char *offload)
+{
+	if (!offload || strcmp(offload, "after_reuse") == 0)
+		return 1u << TN_OFFER_REUSED;
+	return strcmp(offload, "on_evict") == 0 ? 1u << TN_OFFER_LEAVING : 1u << TN_OFFER_STORED | 1u << TN_OFFER_REUSED;
+}
 
 static int plan(struct tn_tier_env *env, uint64_t *blocks)
 {
@@ -297,6 +312,7 @@ int tn_remote_tier_create(const struct tn_tier_env *env, const struct tn_object_
 	if (!r)
 		return rc;
 	r->env = env;
+	r->offers = offers_of(env->o->offload);
 	r->base.ops = &ops;
 	r->base.tier = TN_TIER_REMOTE;
 	tn_list_init(&r->cancelled);

@@ -3,7 +3,9 @@
  * The text that says which remotes there are: "SPEC;SPEC", asked in this order. A spec is a client's first word and what follows it, among it settings of the
  * remote tier's own, which the client does not see: "s3,bucket=kv-cache,prefix=llama,endpoint=https://s3.example.org".
  *
- *   prefix=NAME  of the objects' names, 1 to 63 bytes; default "tenuto"
+ *   prefix=NAME             of the objects' names, 1 to 63 bytes; default "tenuto"
+ *   write_bytes_per_s=SIZE, write_bytes_per_day=SIZE, read_bytes_per_s=SIZE, read_bytes_per_day=SIZE
+ *                           as 64GiB or 500MB; default no limit
  *
  * Errors name no value, since any of them may be a secret key.
  */

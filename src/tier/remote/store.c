@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/allowance.h"
 #include "base/checksum.h"
 #include "base/error.h"
 #include "tier/remote/object.h"
@@ -17,6 +18,8 @@
 #define POLL_NS 200000ull	   /* between looks at what is under way */
 #define FAILURES 3u		   /* in a row, and the store is left alone, ... */
 #define ALONE_NS 5000000000ull	   /* ... for so long */
+#define SECOND_NS 1000000000ull
+#define DAY_NS (86400 * SECOND_NS)
 #define BAD 64u			   /* objects that are remembered as damaged */
 #define QUIET_NS 60000000000ull	   /* between lines of the log about single failures */
 
@@ -36,6 +39,10 @@ struct bad {
 	struct tn_key space, key;
 };
 
+struct limits {
+	struct tn_allowance second, day;
+};
+
 struct tn_object_store {
 	const struct tn_tier_env *env;
 	struct tn_object_store_opts o;
@@ -50,6 +57,7 @@ struct tn_object_store {
 	uint32_t nbad;	   /* that there ever were: the oldest make room */
 	uint64_t quiet_ns; /* until when another first failure is no line of the log */
 	uint64_t alone_ns; /* until when the store is left alone; 0: it is not */
+	struct limits limit[2]; /* of reads and of writes */
 };
 
 /* ---- the store's health ------------------------------------------------------------------------------------------- */
@@ -82,9 +90,22 @@ static bool is_down(const struct tn_object_store *r)
 	return r->alone_ns || (r->failures >= FAILURES && r->busy > 0);
 }
 
-int tn_object_store_health(const struct tn_object_store *r)
+static bool is_spent(struct tn_allowance *a, uint64_t now_ns)
 {
-	return r->o.client->ops->read_only ? -EROFS : is_down(r) ? -EHOSTDOWN : 0;
+	return tn_allowance_due(a, now_ns) > now_ns;
+}
+
+int tn_object_store_health(struct tn_object_store *r)
+{
+	if (r->o.client->ops->read_only)
+		return -EROFS;
+	return is_down(r) ? -EHOSTDOWN : is_spent(&r->limit[true].day, tn_now_ns(r->env->clock)) ? -EDQUOT : 0;
+}
+
+static void spend(struct tn_object_store *r, bool write, uint64_t bytes)
+{
+	tn_allowance_spend(&r->limit[write].second, (int64_t)bytes);
+	tn_allowance_spend(&r->limit[write].day, (int64_t)bytes);
 }
 
 /* ---- slots ----------------------------------------------------------------------------------------------------------- */
@@ -178,6 +199,7 @@ static int begin_move(struct tn_object_store *r, struct slot *s, uint64_t now_ns
 		return rc;
 	if (m->write)
 		tn_object_encode(m, s->buffer);
+	spend(r, m->write, header + data);
 	return begin(r, s, &m->space, &m->key, &t);
 }
 
@@ -289,6 +311,7 @@ static int begin_probe(struct tn_object_store *r, struct slot *s, uint64_t now_n
 		return r->o.client->ops->find(r->o.client, (uint32_t)(s - r->slot), &s->find);
 	}
 	rc = fit(r, s, TN_OBJECT_HEAD_BYTES);
+	spend(r, false, TN_OBJECT_HEAD_BYTES);
 	return rc ? rc : begin(r, s, &s->probe->space, &s->probe->keys[s->key], &t);
 }
 
@@ -340,12 +363,24 @@ static bool poll_slots(struct tn_object_store *r, uint64_t now_ns)
 	return any;
 }
 
-/* The next block: one to read, else one to write, if writes may have another slot. */
-static struct tn_tier_move *next_move(struct tn_object_store *r)
+/* Whether a read, or a write, may begin in this second; else *due_ns is lowered to when. */
+static bool may_begin(struct tn_object_store *r, bool write, uint64_t now_ns, uint64_t *due_ns)
 {
-	struct tn_list *link = tn_list_pop(&r->reads);
+	uint64_t due = tn_allowance_due(&r->limit[write].second, now_ns);
 
-	if (!link && r->writing < WRITES) {
+	if (due > now_ns && due < *due_ns)
+		*due_ns = due;
+	return due <= now_ns;
+}
+
+/* The next block: one to read, else one to write, if writes may have another slot. */
+static struct tn_tier_move *next_move(struct tn_object_store *r, uint64_t now_ns, uint64_t *due_ns)
+{
+	struct tn_list *link = NULL;
+
+	if (!tn_list_empty(&r->reads) && may_begin(r, false, now_ns, due_ns))
+		link = tn_list_pop(&r->reads);
+	if (!link && r->writing < WRITES && !tn_list_empty(&r->writes) && may_begin(r, true, now_ns, due_ns)) {
 		link = tn_list_pop(&r->writes);
 		r->writing += link != NULL;
 	}
@@ -353,25 +388,26 @@ static struct tn_tier_move *next_move(struct tn_object_store *r)
 }
 
 /* The next key of the next look-up, else the next block; false: there is none, or no slot. */
-static bool fill_slot(struct tn_object_store *r, uint64_t now_ns)
+static bool fill_slot(struct tn_object_store *r, uint64_t now_ns, uint64_t *due_ns)
 {
 	struct slot *s = free_slot(r);
-	bool down;
-	int rc;
+	int down, rc;
 
 	if (!s)
 		return false;
-	down = is_down(r);
+	down = is_down(r) ? -EHOSTDOWN : 0;
 	s->probe = next_probe(r);
 	if (s->probe)
 		take_keys(r, s);
 	else
-		s->move = next_move(r);
+		s->move = next_move(r, now_ns, due_ns);
 	if (!s->probe && !s->move)
 		return false;
+	if (!down && is_spent(&r->limit[s->move && s->move->write].day, now_ns))
+		down = -EDQUOT;
 	r->busy++;
-	rc = down ? -EHOSTDOWN : s->probe ? begin_probe(r, s, now_ns) : begin_move(r, s, now_ns);
-	if (rc == -EHOSTDOWN) {
+	rc = down ? down : s->probe ? begin_probe(r, s, now_ns) : begin_move(r, s, now_ns);
+	if (down) {
 		r->busy--;
 		if (s->probe)
 			answer(r, s, rc);
@@ -389,7 +425,7 @@ bool tn_object_store_step(struct tn_object_store *r, uint64_t now_ns, uint64_t *
 
 	if (r->alone_ns && now_ns >= r->alone_ns)
 		r->alone_ns = 0;
-	while (fill_slot(r, now_ns))
+	while (fill_slot(r, now_ns, due_ns))
 		any = true;
 	if (r->busy > 0 && now_ns + POLL_NS < *due_ns)
 		*due_ns = now_ns + POLL_NS;
@@ -421,6 +457,7 @@ int tn_object_store_create(const struct tn_tier_env *env, const struct tn_object
 			   struct tn_object_store **out)
 {
 	struct tn_object_store *r = tn_get(env->alloc, sizeof(*r));
+	uint64_t now = tn_now_ns(env->clock);
 
 	if (!r)
 		return tn_fail(-ENOMEM, "remote %s: no memory", opts->name);
@@ -429,6 +466,10 @@ int tn_object_store_create(const struct tn_tier_env *env, const struct tn_object
 	r->owner = *owner;
 	for (uint32_t i = 0; i < TN_OBJECT_SLOTS; i++)
 		r->slot[i].store = r;
+	tn_allowance_init(&r->limit[false].second, opts->read_bytes_per_s, SECOND_NS, now);
+	tn_allowance_init(&r->limit[false].day, opts->read_bytes_per_day, DAY_NS, now);
+	tn_allowance_init(&r->limit[true].second, opts->write_bytes_per_s, SECOND_NS, now);
+	tn_allowance_init(&r->limit[true].day, opts->write_bytes_per_day, DAY_NS, now);
 	tn_list_init(&r->probes);
 	tn_list_init(&r->reads);
 	tn_list_init(&r->writes);

@@ -6,6 +6,8 @@
  * A store that fails or is late three times in a row is left alone for some seconds: nothing is found there, nothing is written, and what was to come from
  * there is a miss at once. Then one request tries it, and while that is under way all others are still misses.
  *
+ * Bytes cost money. What a second's limit does not let go waits, and what a day's limit does not let go is not asked for: -EDQUOT.
+ *
  * Which of several remotes is asked is the tier's matter (remote.c). Owner thread only.
  */
 #ifndef TN_TIER_REMOTE_STORE_H
@@ -23,7 +25,7 @@ struct tn_object_store;
 struct tn_object_store_owner {
 	/* A look-up found all that it found here: probe->found. -ECANCELED: nobody waits for it any more. */
 	void (*probed)(void *arg, struct tn_object_store *s, struct tn_tier_probe *probe, int status);
-	/* -ENOENT: the block is not there, or what is there is not the block; -EHOSTDOWN: the store is left alone. */
+	/* -ENOENT: the block is not there, or what is there is not the block; -EHOSTDOWN: the store is left alone; -EDQUOT. */
 	void (*moved)(void *arg, struct tn_object_store *s, struct tn_tier_move *move, int status);
 	void *arg;
 };
@@ -32,6 +34,7 @@ struct tn_object_store_owner {
 struct tn_object_store_opts {
 	char name[TN_REMOTE_NAME_BYTES];
 	char prefix[TN_PREFIX_BYTES];
+	uint64_t write_bytes_per_s, write_bytes_per_day, read_bytes_per_s, read_bytes_per_day; /* 0: no limit */
 	struct tn_object_client *client;
 };
 
@@ -43,8 +46,8 @@ void tn_object_store_close(struct tn_object_store *s);
 /* Look-ups that have not ended end with -ESHUTDOWN. NULL-safe. */
 void tn_object_store_destroy(struct tn_object_store *s);
 
-/* Whether blocks may be written there: 0, -EHOSTDOWN, or -EROFS: never. */
-int tn_object_store_health(const struct tn_object_store *s);
+/* Whether blocks may be written there: 0, -EHOSTDOWN, -EDQUOT, or -EROFS: never. */
+int tn_object_store_health( struct tn_object_store *s);
 /* Asks for the keys from probe->asked on, up to the first that is missing: probe->found. */
 void tn_object_store_probe(struct tn_object_store *s, struct tn_tier_probe *probe);
 void tn_object_store_move(struct tn_object_store *s, struct tn_tier_move *move);
