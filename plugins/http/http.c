@@ -88,7 +88,7 @@ int http_status_code(int status)
 {
 	static const struct {
 		int status, code;
-	} known[] = {{401, -EACCES}, {403, -EACCES}, {404, -ENOENT}, {412, -EEXIST}, {416, -EIO}, {429, -EIO}, {507, -ENOSPC}};
+	} known[] = {{401, -EACCES}, {403, -EACCES}, {404, -ENOENT}, {412, -EEXIST}, {416, -ENODATA}, {429, -EIO}, {507, -ENOSPC}};
 
 	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
 		if (known[i].status == status)

@@ -113,6 +113,8 @@ static int check(struct http_request *r)
 		return -EIO; /* the try before, whose answer was lost, may have made the object */
 	if (code || t->op != OBJECT_GET)
 		return code;
+	if (r->status == 206 && r->first == t->offset && r->moved < t->bytes)
+		return -ENODATA;
 	if (r->status != 206 || r->first != t->offset || r->moved != t->bytes)
 		return -EIO;
 	return 0;
