@@ -74,7 +74,7 @@ def seaweedfs(directory, bucket):
     options = {'dir': directory, 'ip': '127.0.0.1', 'ip.bind': '127.0.0.1', 'master.port': master, 'master.port.grpc': master_rpc, 'master.telemetry': 'false',
                'master.electionTimeout': '100ms', 'master.heartbeatInterval': '50ms', 'master.volumeSizeLimitMB': 1024, 'volume.port': volume, 'volume.port.grpc': volume_rpc, 'volume.max': 20,
                'filer': 'true', 'filer.port': filer, 'filer.port.grpc': filer_rpc, 's3': 'true', 's3.port': s3, 's3.port.grpc': s3_rpc, 's3.config': config,
-               's3.iam': 'false'}
+               's3.iam': 'false', 's3.port.iceberg': 0, 's3.port.lance': 0}
     server = Process([weed_program(), 'server', *(f'-{k}={v}' for k, v in options.items())], directory)
     try:
         server.until_it_answers(f'http://127.0.0.1:{filer}/', [200])
