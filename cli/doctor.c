@@ -12,11 +12,13 @@
 struct args {
 	bool json;
 	bool measure;
+	const char *remote;
 };
 
 static const struct cli_opt options[] = {
 	{"measure", NULL, NULL, "read a temporary file of 256 MiB for some seconds: does it matter where objects begin?", CLI_FLAG,
 	 offsetof(struct args, measure), 0, 0},
+	{"remote", "SPEC", NULL, "also write and read an object in this remote store, as s3,bucket=kv-cache", CLI_STRING, offsetof(struct args, remote), 0, 0},
 	{"json", NULL, NULL, "print JSON", CLI_FLAG, offsetof(struct args, json), 0, 0},
 	{0},
 };
@@ -25,7 +27,7 @@ static const struct cli_verb verb = {
 	.name = "doctor",
 	.operands = "[DIR]",
 	.about = "Shows what this machine offers Tenuto, what it is good for, and what to do to get more. DIR is where a "
-		 "store would lie (default: the current directory). Nothing is changed; nothing here is required.",
+		 "store would lie (default: the current directory). Nothing is changed there; nothing here is required.",
 	.opts = options,
 	.max_operands = 1,
 };
@@ -168,6 +170,8 @@ int cmd_doctor(int argc, char **argv)
 		probe_slot_start(&d);
 	doctor_probe_devices(&d);
 	doctor_probe_plugins(&d);
+	if (args.remote)
+		doctor_probe_remotes(&d, args.remote);
 	if (args.json)
 		return print_json(&d);
 	print_table(&d);

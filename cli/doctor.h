@@ -54,6 +54,9 @@ void doctor_probe_devices(struct doctor *d);
 /* doctor_plugins.c: the directories of plugins, what is in them, their devices. */
 void doctor_probe_plugins(struct doctor *d);
 
+/* doctor_remote.c: remote stores, as of struct tn_cache_opts; each gets an object. */
+void doctor_probe_remotes(struct doctor *d, const char *remote);
+
 /**
  * struct doctor_measure - random reads that start at multiples of 16 KiB, and 4 KiB beside them
  * @read_bytes: size of one read

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <tenuto/remote.h>
 #include <tenuto/status.h>
 
 #include "cli.h"
@@ -17,6 +18,7 @@ static const char *const type_name[] = {"counter", "gauge", "histogram"};
 #define NS 1e-9 /* of a statistic in ns, whose metric is in seconds */
 #define SECONDS_PER_DAY 86400.0
 #define STATS_MAX 256u
+#define REMOTES_MAX 8u
 
 /*
  * A statistic of the library (docs/statistics.md) as a metric. Neighbours of one name are one metric with several labels, and the first has
@@ -250,6 +252,99 @@ static int print_devices(FILE *out, struct tn_cache *cache)
 			print_device_labels(out, i, &devices[i]);
 			fprintf(out, "} %" PRIu64 "\n", value);
 		}
+	}
+	return 0;
+}
+
+/* ---- remote stores ---------------------------------------------------------------------------------- */
+
+/* A member of struct tn_remote_stats as a metric, with the remote's name as its label. Neighbours as above. */
+static const struct of_remote {
+	const char *name;
+	const char *labels; /* NULL: no more */
+	enum type type;
+	double scale; /* 0: 1 */
+	size_t at;
+	const char *help;
+} of_remotes[] = {
+#define REMOTE(member) offsetof(struct tn_remote_stats, member)
+	{"tenuto_remote_requests_total", "kind=\"lookup\"", COUNTER, 0, REMOTE(lookup_requests), "Requests to a remote store, by kind"},
+	{"tenuto_remote_requests_total", "kind=\"read\"", COUNTER, 0, REMOTE(read_requests), NULL},
+	{"tenuto_remote_requests_total", "kind=\"write\"", COUNTER, 0, REMOTE(write_requests), NULL},
+	{"tenuto_remote_unasked_requests_total", NULL, COUNTER, 0, REMOTE(unasked_requests), "Requests that a remote store was spared, because of its state"},
+	{"tenuto_remote_hit_blocks_total", NULL, COUNTER, 0, REMOTE(hit_blocks), "Blocks that look-ups found in a remote store"},
+	{"tenuto_remote_blocks_total", "kind=\"read\"", COUNTER, 0, REMOTE(read_blocks), "Blocks read from and written to a remote store"},
+	{"tenuto_remote_blocks_total", "kind=\"write\"", COUNTER, 0, REMOTE(written_blocks), NULL},
+	{"tenuto_remote_bytes_total", "kind=\"read\"", COUNTER, 0, REMOTE(read_bytes), "Bytes of these blocks, with their headers"},
+	{"tenuto_remote_bytes_total", "kind=\"write\"", COUNTER, 0, REMOTE(written_bytes), NULL},
+	{"tenuto_remote_existing_blocks_total", NULL, COUNTER, 0, REMOTE(existing_blocks), "Blocks that a remote store had already when they were written"},
+	{"tenuto_remote_missing_blocks_total", NULL, COUNTER, 0, REMOTE(missing_blocks), "Blocks that had gone from a remote store when they were read"},
+	{"tenuto_remote_corrupt_objects_total", NULL, COUNTER, 0, REMOTE(corrupt_objects), "Objects of a remote store that were damaged or another block's"},
+	{"tenuto_remote_errors_total", "cause=\"late\"", COUNTER, 0, REMOTE(late_errors), "Requests to a remote store that failed, by cause"},
+	{"tenuto_remote_errors_total", "cause=\"denied\"", COUNTER, 0, REMOTE(denied_errors), NULL},
+	{"tenuto_remote_errors_total", "cause=\"full\"", COUNTER, 0, REMOTE(full_errors), NULL},
+	{"tenuto_remote_errors_total", "cause=\"connection\"", COUNTER, 0, REMOTE(connection_errors), NULL},
+	{"tenuto_remote_errors_total", "cause=\"other\"", COUNTER, 0, REMOTE(other_errors), NULL},
+	{"tenuto_remote_pauses_total", NULL, COUNTER, 0, REMOTE(pauses), "How often a remote store was left alone for some seconds"},
+	{"tenuto_remote_p50_seconds", "kind=\"lookup\"", GAUGE, NS, REMOTE(lookup_p50_ns), "Median of the last 64 answers of a remote store"},
+	{"tenuto_remote_p50_seconds", "kind=\"read\"", GAUGE, NS, REMOTE(read_p50_ns), NULL},
+	{"tenuto_remote_p50_seconds", "kind=\"write\"", GAUGE, NS, REMOTE(write_p50_ns), NULL},
+#undef REMOTE
+};
+
+static void print_remote(FILE *out, const struct of_remote *o, const struct tn_remote_stats *remote)
+{
+	uint64_t value;
+
+	memcpy(&value, (const char *)remote + o->at, sizeof(value));
+	fprintf(out, "%s{remote=", o->name);
+	print_label(out, remote->name);
+	fprintf(out, "%s%s} ", o->labels ? "," : "", o->labels ? o->labels : "");
+	if (o->scale > 0)
+		fprintf(out, "%.9f\n", (double)value * o->scale);
+	else
+		fprintf(out, "%" PRIu64 "\n", value);
+}
+
+static void print_remote_states(FILE *out, const struct tn_remote_stats *remotes, uint32_t n)
+{
+	static const char *const state[] = {[TN_REMOTE_SERVES] = "serves", [TN_REMOTE_TRIED] = "tried", [TN_REMOTE_ALONE] = "alone", [TN_REMOTE_SPENT] = "spent"};
+
+	print_head(out, "tenuto_remote_state", GAUGE, "Whether a remote store is asked: 1 for its state, 0 for the others");
+	for (uint32_t i = 0; i < n; i++)
+		for (uint32_t k = 0; k < sizeof(state) / sizeof(state[0]); k++) {
+			fputs("tenuto_remote_state{remote=", out);
+			print_label(out, remotes[i].name);
+			fprintf(out, ",state=\"%s\"} %d\n", state[k], remotes[i].state == k);
+		}
+}
+
+static int print_remotes(FILE *out, struct tn_cache *cache)
+{
+	struct tn_remote_stats remotes[REMOTES_MAX];
+	uint32_t n = 0;
+	int rc = 0;
+
+	for (; n < REMOTES_MAX; n++) {
+		remotes[n].size = sizeof(remotes[n]);
+		rc = tn_cache_remote_stats(cache, n, &remotes[n]);
+		if (rc)
+			break;
+	}
+	if (rc && rc != -ENOENT)
+		return rc;
+	if (n == 0)
+		return 0;
+	print_remote_states(out, remotes, n);
+	for (size_t k = 0; k < sizeof(of_remotes) / sizeof(of_remotes[0]);) {
+		size_t next = k + 1;
+
+		print_head(out, of_remotes[k].name, of_remotes[k].type, of_remotes[k].help);
+		while (next < sizeof(of_remotes) / sizeof(of_remotes[0]) && !of_remotes[next].help)
+			next++;
+		for (; k < next; k++)
+			for (uint32_t i = 0; i < n; i++)
+				print_remote(out, &of_remotes[k], &remotes[i]);
 	}
 	return 0;
 }
@@ -515,6 +610,8 @@ int metrics_print(struct tn_cache *cache, FILE *out)
 	if (rc == 0)
 		rc = print_devices(out, cache);
 	if (rc == 0)
+		rc = print_remotes(out, cache);
+	if (rc == 0)
 		rc = print_sessions(out, cache);
 	if (rc == 0)
 		rc = print_spaces(out, cache);
@@ -528,5 +625,6 @@ int metrics_print_part(struct tn_cache *cache, FILE *out, bool *tenants_only)
 
 	*tenants_only = rc == -EACCES;
 	rc = print_statistics(out, cache, *tenants_only);
-	return rc || *tenants_only ? rc : print_devices(out, cache);
+	rc = rc || *tenants_only ? rc : print_devices(out, cache);
+	return rc || *tenants_only ? rc : print_remotes(out, cache);
 }

@@ -201,6 +201,61 @@ static void print_devices(const struct status *s, const struct status *before, F
 		fputs("No devices: the cache is in host memory alone.\n", out);
 }
 
+static const char *state_of(const struct status *s, const char *labels)
+{
+	static const char *const states[] = {"serves", "tried", "alone", "spent"};
+	char more[64];
+
+	for (size_t i = 0; i < sizeof(states) / sizeof(states[0]); i++) {
+		snprintf(more, sizeof(more), "state=\"%s\"", states[i]);
+		if (of_more(s, "tenuto_remote_state", labels, more) > 0)
+			return states[i];
+	}
+	return "unknown";
+}
+
+static double errors_of(const struct status *s, const char *labels)
+{
+	static const char *const causes[] = {"late", "denied", "full", "connection", "other"};
+	char more[64];
+	double n = 0;
+
+	for (size_t i = 0; i < sizeof(causes) / sizeof(causes[0]); i++) {
+		snprintf(more, sizeof(more), "cause=\"%s\"", causes[i]);
+		n += of_more(s, "tenuto_remote_errors_total", labels, more);
+	}
+	return n;
+}
+
+static void print_remotes(const struct status *s, const struct status *before, FILE *out)
+{
+	static const bool left[] = {true, true, false, false, false, false, false, false};
+	char labels[LABELS], kind[LABELS + 32];
+	struct cli_table t;
+
+	cli_table_init(&t, 8, left);
+	for (size_t i = 0; i < 8; i++)
+		cli_table_cell(&t, "%s", ((const char *const[]){"Remote", "state", "hits", "read", "written", "read p50", "errors", "corrupt"})[i]);
+	for (size_t i = 0; i < s->n; i++) {
+		if (!labels_of(&s->samples[i], "tenuto_remote_hit_blocks_total", labels))
+			continue;
+		cli_table_cell(&t, "%.*s", (int)strcspn(labels + 8, "\""), labels + 8);
+		cli_table_cell(&t, "%s", state_of(s, labels));
+		cli_table_cell(&t, "%.0f", s->samples[i].value);
+		snprintf(kind, sizeof(kind), "%s,kind=\"read\"", labels);
+		cli_table_cell(&t, "%.2f GB/s", GB * of_rate(s, before, "tenuto_remote_bytes_total", kind));
+		snprintf(kind, sizeof(kind), "%s,kind=\"write\"", labels);
+		cli_table_cell(&t, "%.2f GB/s", GB * of_rate(s, before, "tenuto_remote_bytes_total", kind));
+		cli_table_cell(&t, "%.1f ms", 1e3 * of_more(s, "tenuto_remote_p50_seconds", labels, "kind=\"read\""));
+		cli_table_cell(&t, "%.0f", errors_of(s, labels));
+		cli_table_cell(&t, "%.0f", of(s, "tenuto_remote_corrupt_objects_total", labels));
+	}
+	if (t.cells == 8)
+		return;
+	putc('\n', out);
+	cli_table_print(&t, out, true);
+}
+
 static void print_sessions(const struct status *s, const struct status *before, FILE *out)
 {
 	static const char *const head[] = {"Process", "attached", "loads", "saves", "under way", "moving", "for a turn", "for it", "calls",
@@ -317,6 +372,8 @@ static void print_part(const struct status *s, const struct status *before, cons
 	    cli_number(c, (uint64_t)status_value(s, "tenuto_save_failed_blocks_total")));
 	if (!s->tenants_only)
 		print_devices(s, before ? before : s, out);
+	if (!s->tenants_only)
+		print_remotes(s, before ? before : s, out);
 }
 
 void status_print(const struct status *s, const struct status *before, const char *socket, FILE *out)
@@ -333,6 +390,7 @@ void status_print(const struct status *s, const struct status *before, const cha
 	print_endurance(s, out);
 	print_latencies(s, before, out);
 	print_devices(s, before, out);
+	print_remotes(s, before, out);
 	print_sessions(s, before, out);
 	print_spaces(s, out);
 }

@@ -117,7 +117,8 @@ int config_add_dir(struct config *c, const struct config_setting *s, const char 
 int config_check(const struct config *c, char *why);
 
 /*
- * Whether what the settings name is there, and this user may use it: directories, their stores, memory, the socket's directory, token files. 0, or
+ * Whether what the settings name is there, and this user may use it: directories, their stores, memory, the socket's directory, token files, remote stores
+ * (each gets an object, within 10 s for all). 0, or
  * -errno, why, and which setting's value is wrong.
  */
 int config_check_paths(const struct config *c, const char **setting, char *why);

@@ -8,12 +8,16 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <tenuto/admin.h>
 #include <tenuto/plugin.h>
+#include <tenuto/remote.h>
 
 #include "config.h"
+
+#define REMOTES_NS UINT64_C(10000000000) /* all remote stores have answered by then, or do not serve */
 
 /* 0, or -errno; as the daemon's effective user. */
 static int use(const char *path, int mode)
@@ -190,6 +194,30 @@ int config_use_plugins(const char *path, char *why)
 	return rc;
 }
 
+/* The first remote that does not serve is told. */
+static void tell_remote(void *arg, const char *name, int status, const char *text)
+{
+	char *why = arg;
+
+	if (status && !*why)
+		snprintf(why, CONFIG_WHY, "remote: %s: %.650s", name, text);
+}
+
+static int check_remotes(const char *remote, char *why)
+{
+	struct timespec now;
+	int rc;
+
+	*why = 0;
+	if (strcmp(remote, "off") == 0)
+		return 0;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	rc = tn_remotes_try(remote, (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec + REMOTES_NS, tell_remote, why);
+	if (rc && !*why)
+		snprintf(why, CONFIG_WHY, "remote: %.700s", tn_error_last()->text);
+	return rc;
+}
+
 int config_check_paths(const struct config *c, const char **setting, char *why)
 {
 	const struct tn_serve_opts *opts;
@@ -227,6 +255,10 @@ int config_check_paths(const struct config *c, const char **setting, char *why)
 		return rc;
 	*setting = "cluster_secret_file";
 	rc = check_secret(c->cluster_secret_file, why);
+	if (rc)
+		return rc;
+	*setting = "remote";
+	rc = check_remotes(c->remote, why);
 	if (rc)
 		return rc;
 	*setting = "socket";

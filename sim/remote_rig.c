@@ -76,7 +76,7 @@ static int answer(struct script *s, const struct pending *p)
 	if (!o)
 		return -ENOENT;
 	if (o->n < bytes_of(&p->t))
-		return -EIO;
+		return -ENODATA;
 	copy_parts(&p->t, o->bytes);
 	return 0;
 }

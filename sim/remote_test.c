@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <tenuto/remote.h>
 
 #include "core/core.h"
 #include "remote_rig.h"
@@ -104,7 +105,7 @@ static void what_is_not_the_block_is_not_there(void **state)
 	assert_int_equal(remote_look_up(r, 1), 0);
 	o->bytes = kept.bytes;
 	o->n--;
-	assert_int_equal(remote_read(r, 1), -EIO);
+	assert_int_equal(remote_read(r, 1), -ENOENT);
 	*o = kept;
 	assert_int_equal(remote_read(r, 1), 0);
 	rig_tear_down(r);
@@ -365,6 +366,76 @@ static void a_damaged_object_leaves_and_is_replaced(void **state)
 	rig_tear_down(r);
 }
 
+static struct tn_remote_stats stats_of(struct rig *r)
+{
+	struct tn_remote_stats s = {.size = sizeof(s)};
+
+	assert_int_equal(remote_tier(r)->ops->remotes(remote_tier(r), 0, &s), 0);
+	return s;
+}
+
+static void a_remote_counts_what_it_was_asked_and_how_that_ended(void **state)
+{
+	struct rig *r = remote_node();
+	struct tn_remote_stats s, past = {.size = sizeof(past)};
+	uint64_t bytes = tn_object_header_bytes(&r->s[0].space->shape) + r->s[0].space->shape.slot_bytes, corrupt;
+	const int fails[] = {-EACCES, -ENOSPC, -ECONNREFUSED, -EIO};
+
+	assert_int_equal(remote_tier(r)->ops->remotes(remote_tier(r), 1, &past), -ENOENT);
+	assert_int_equal(remote_write(r, 1), 0);
+	assert_int_equal(remote_write(r, 1), 0);
+	assert_int_equal(remote_read(r, 1), 0);
+	assert_int_equal(remote_read(r, 2), -ENOENT);
+	assert_int_equal(remote_look_up(r, 2), 1);
+	remote_object(r, 1)->bytes[0] ^= 1;
+	assert_int_equal(remote_read(r, 1), -ENOENT);
+	s = stats_of(r);
+	assert_string_equal(s.name, "first");
+	assert_int_equal(s.state, TN_REMOTE_SERVES);
+	assert_int_equal(s.lookup_requests, 2);
+	assert_int_equal(s.read_requests, 3);
+	assert_int_equal(s.write_requests, 2);
+	assert_int_equal(s.hit_blocks, 1);
+	assert_int_equal(s.read_bytes, 2 * bytes);
+	assert_int_equal(s.written_bytes, bytes);
+	assert_int_equal(s.existing_blocks, 1);
+	assert_int_equal(s.missing_blocks, 1);
+	assert_int_equal(s.corrupt_objects, 1);
+	assert_in_range(s.read_p50_ns, RIG_MS, 20 * RIG_MS);
+	for (uint32_t i = 0; i < 4; i++) {
+		store.fails = fails[i];
+		assert_int_equal(remote_read(r, 2), i < 3 ? fails[i] : -EHOSTDOWN);
+	}
+	s = stats_of(r);
+	assert_int_equal(s.state, TN_REMOTE_ALONE);
+	assert_int_equal(s.pauses, 1);
+	assert_int_equal(s.denied_errors + s.full_errors + s.connection_errors, 3);
+	assert_int_equal(s.unasked_requests, 1);
+	assert_int_equal(tn_cache_stat(r->cache, "corrupt_objects", &corrupt), 0);
+	assert_int_equal(corrupt, 1);
+	store.fails = 0;
+	rig_tear_down(r);
+}
+
+/* A store that fails with 5xx in the midst of a read says nothing of its objects, unlike one whose object is too short. */
+static void a_store_that_fails_has_no_damaged_object(void **state)
+{
+	struct rig *r = remote_node();
+
+	rig_save(&r->s[0], 1, 1, 0);
+	rig_until(r, store.n == 1);
+	rig_run(r, RIG_SECOND);
+	remote_drop(r);
+	assert_int_equal(remote_ask(r, 1, 1), 1);
+	store.fails = -EIO;
+	assert_int_equal(rig_load(&r->s[0], 1, 1), 0);
+	assert_int_equal(remote_tier(r)->blocks, 1);
+	assert_int_equal(stats_of(r).corrupt_objects, 0);
+	store.fails = 0;
+	assert_int_equal(rig_load(&r->s[0], 1, 1), 1);
+	rig_tear_down(r);
+}
+
 /* Answers come from 10 ms on, of the last slot, to 160 ms, of the first one. */
 static void look_ups_do_not_wait_for_each_other(void **state)
 {
@@ -433,6 +504,8 @@ int main(void)
 		cmocka_unit_test(look_ups_do_not_wait_for_each_other),
 		cmocka_unit_test(a_look_up_that_nobody_waits_for_asks_no_more),
 		cmocka_unit_test(a_damaged_object_leaves_and_is_replaced),
+		cmocka_unit_test(a_remote_counts_what_it_was_asked_and_how_that_ended),
+		cmocka_unit_test(a_store_that_fails_has_no_damaged_object),
 	};
 
 	return tn_test_ran(cmocka_run_group_tests_name("remote", tests, NULL, NULL));

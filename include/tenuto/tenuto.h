@@ -23,6 +23,7 @@
 #include <tenuto/layout.h>
 #include <tenuto/match.h>
 #include <tenuto/memory.h>
+#include <tenuto/remote.h>
 #include <tenuto/session.h>
 #include <tenuto/slack.h>
 #include <tenuto/status.h>

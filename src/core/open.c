@@ -61,7 +61,7 @@ static int open_workers(struct tn_cache *cache)
 
 	if (n == 0)
 		n = cpus >= 8 ? 4 : cpus >= 2 ? (uint32_t)cpus / 2 : 1;
-	if (tn_workers_create(n, tn_executor_jobs(cache->o.io_depth), cache->alloc, cache->io, &cache->workers))
+	if (tn_workers_create(n, tn_executor_jobs(cache->o.io_depth) + TN_TIER_JOBS, cache->alloc, cache->io, &cache->workers))
 		return tn_error_last()->code;
 	cache->exec = tn_workers_exec(cache->workers);
 	return 0;
@@ -75,6 +75,7 @@ static int plan_tiers(struct tn_cache *cache)
 	int rc;
 
 	env->io = cache->io;
+	env->exec = cache->exec;
 	env->drives = cache->engines.drives;
 	env->owner = (struct tn_tier_owner){on_passes, on_takes_writes, on_may_write, on_written, cache};
 	rc = tn_tiers_plan(cache->makers, env, &n);

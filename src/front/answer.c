@@ -521,16 +521,19 @@ static int stats(struct call *c)
 	return rc;
 }
 
-static int device_stats(struct call *c, uint32_t device)
+/* Of a device or a remote store, by its number. */
+static int numbered_stats(struct call *c, const struct tn_wire_about *w)
 {
-	struct tn_device_stats s = {.size = sizeof(s)};
+	struct tn_device_stats d = {.size = sizeof(d)};
+	struct tn_remote_stats r = {.size = sizeof(r)};
+	bool device = c->kind == TN_WIRE_DEVICE_STATS;
 	int rc = check_sees_tenants(c->s);
 
 	if (rc == 0)
-		rc = tn_cache_device_stats(c->s->cache, device, &s);
+		rc = device ? tn_cache_device_stats(c->s->cache, w->number, &d) : tn_cache_remote_stats(c->s->cache, w->number, &r);
 	if (rc && rc != -ENOENT)
 		return rc;
-	answer(c, &s, sizeof(s));
+	answer(c, device ? (void *)&d : &r, device ? sizeof(d) : sizeof(r));
 	return rc == 0; /* as the owner's own thread answers */
 }
 
@@ -544,6 +547,7 @@ static bool is_about(uint32_t kind)
 	case TN_WIRE_DROP:
 	case TN_WIRE_FLUSH:
 	case TN_WIRE_DEVICE_STATS:
+	case TN_WIRE_REMOTE_STATS:
 	case TN_WIRE_POOL_DESTROY:
 	case TN_WIRE_MEMORY_UNREGISTER:
 	case TN_WIRE_QUERY_POLL:
@@ -621,7 +625,8 @@ static int dispatch(struct call *c)
 	case TN_WIRE_STATS:
 		return stats(c);
 	case TN_WIRE_DEVICE_STATS:
-		return device_stats(c, w.number);
+	case TN_WIRE_REMOTE_STATS:
+		return numbered_stats(c, &w);
 	case TN_WIRE_POOL_CREATE:
 		return create_pool(c);
 	case TN_WIRE_POOL_DESTROY:

@@ -7,6 +7,7 @@
 #define TN_FRONT_ATTACH_H
 
 #include <sys/uio.h>
+#include <tenuto/remote.h>
 #include <tenuto/session.h>
 
 #include "front/front.h"
@@ -59,6 +60,7 @@ int tn_remote_drop(struct tn_space *space, const struct tn_key *keys, size_t n);
 int tn_remote_flush(struct tn_cache *cache, uint64_t deadline_ns);
 int tn_remote_stats(struct tn_cache *cache, struct tn_stats *s);
 int tn_remote_device_stats(struct tn_cache *cache, uint32_t index, struct tn_device_stats *s);
+int tn_remote_remote_stats(struct tn_cache *cache, uint32_t index, struct tn_remote_stats *s);
 int tn_remote_plan(struct tn_space *space, const struct tn_match *match, const uint8_t *tiers, uint64_t input_tokens,
 		   struct tn_plan *plan);
 /* Sets the owner's number of the memory, or pool. */

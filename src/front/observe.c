@@ -57,6 +57,7 @@ static void tier_stats(const struct tn_cache *cache, struct tn_stats *s)
 
 		s->tier_blocks[t] = tier ? tier->blocks : 0;
 		s->evicted_blocks[t] = tier ? tier->evicted : 0;
+		s->corrupt_objects += tier ? tier->corrupt : 0;
 	}
 	s->offload_waiting_blocks = cache->row.queues ? cache->row.queues->dirty_slots : 0;
 	s->offload_waiting_bytes = cache->row.queues ? cache->row.queues->dirty_bytes : 0;

@@ -244,6 +244,14 @@ int tn_remote_device_stats(struct tn_cache *cache, uint32_t index, struct tn_dev
 	return tn_attached_call(cache, TN_WIRE_DEVICE_STATS, &in, 1, &out, 1);
 }
 
+int tn_remote_remote_stats(struct tn_cache *cache, uint32_t index, struct tn_remote_stats *s)
+{
+	const struct tn_wire_about w = {.number = index};
+	const struct iovec in = TN_PART(&w, sizeof(w)), out = TN_PART(s, sizeof(*s));
+
+	return tn_attached_call(cache, TN_WIRE_REMOTE_STATS, &in, 1, &out, 1);
+}
+
 /* ---- memories and pools ---------------------------------------------------------------------------------------- */
 
 /* Registers a memory whose ranges the owner can map. -ENOTSUP: some range is of this process alone. */

@@ -113,6 +113,7 @@ enum tn_wire_call {
 	TN_WIRE_SLACK_SET,	/* tn_wire_slack, a part of the table's bytes */
 	TN_WIRE_SLACK_GET,	/* tn_wire_slack -> tn_wire_slack, a part of the table's bytes */
 	TN_WIRE_SPACE_STATS,	/* tn_wire_about: index, n: input tokens -> struct tn_space_stats; as the session stats */
+	TN_WIRE_REMOTE_STATS,	/* tn_wire_about -> struct tn_remote_stats */
 };
 
 /* What a call without a struct of its own is about. */

@@ -10,10 +10,13 @@
 
 #include <tenuto/cache.h>
 
+#include "base/exec.h"
 #include "base/log.h"
 #include "device/copier.h"
 #include "drives/drives.h"
 #include "tier/tier.h"
+
+#define TN_TIER_JOBS 128u /* that all tiers together may have posted to the exec */
 
 /* What a tier asks of its owner. */
 struct tn_tier_owner {
@@ -32,7 +35,8 @@ struct tn_tier_env {
 	const struct tn_alloc *alloc;
 	const struct tn_clock *clock;
 	const struct tn_log *log;
-	struct tn_io *io;
+	struct tn_io *io;	/* tn_io_wake of it wakes the owner */
+	struct tn_exec *exec;	/* for copies and checksums of a tier's own; NULL: there are no workers */
 	struct tn_drives *drives; /* of directories that are drives; NULL: none is */
 	struct tn_copiers *copiers;
 	struct tn_tier_owner owner;

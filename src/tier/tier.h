@@ -30,6 +30,7 @@ struct tn_drive_ops;
 struct tn_durable_ops;
 struct tn_header_buffers;
 struct tn_queues;
+struct tn_remote_stats;
 struct tn_tier_base;
 
 /* How a place's bytes are reached. */
@@ -174,6 +175,8 @@ struct tn_tier_ops {
 	/* Whether what fails in this place says nothing of the place, because all that it lies on is away. */
 	bool (*away)(const struct tn_tier_base *t, uint32_t place);
 	void (*used)(struct tn_tier_base *t, uint32_t place, uint32_t tick);
+	/* How the remote of this number does, if the tier has any: 0, or -ENOENT past the last. NULL: it has none. */
+	int (*remotes)(struct tn_tier_base *t, uint32_t index, struct tn_remote_stats *stats);
 	/* TN_REACH_MEMORY: where the place is in the tier's memory, and the checksums of its objects. */
 	uint64_t (*offset)(const struct tn_tier_base *t, uint32_t place, const struct tn_shape *shape, uint64_t **checks);
 	/*
@@ -237,6 +240,7 @@ struct tn_tier_base {
 	uint32_t ranks;		  /* shares of a block, if all ranks have theirs; 0: one */
 	uint64_t blocks;	  /* that lie here */
 	uint64_t evicted;
+	uint64_t corrupt; /* TN_REACH_WHOLE: objects that the tier found damaged */
 	uint64_t space_blocks[TN_SPACES_MAX];
 	uint64_t space_coming[TN_SPACES_MAX]; /* places that are being filled */
 };

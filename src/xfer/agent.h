@@ -100,6 +100,8 @@ struct tn_xfer_agent {
 	struct tn_xfer_control control;
 	uint32_t event_word;
 	int eventfd; /* -1: nobody has asked for it */
+	void (*wake)(void *arg); /* NULL: nobody is woken by a call */
+	void *wake_arg;
 	uint64_t stat[TN_XFER_STATS];
 };
 

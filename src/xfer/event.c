@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/futex.h"
 #include "xfer/agent.h"
+#include "xfer/wake.h"
 
 #define BEYOND_BYTES (32u << 20) /* more than two agents and the kernel buffer for one connection */
 
@@ -25,6 +26,14 @@ void tn_xfer_raise(struct tn_xfer_agent *a)
 
 		(void)n; /* full: it is readable */
 	}
+	if (a->wake)
+		a->wake(a->wake_arg);
+}
+
+void tn_xfer_wake_by(struct tn_xfer_agent *a, void (*fn)(void *arg), void *arg)
+{
+	a->wake = fn;
+	a->wake_arg = arg;
 }
 
 int tn_xfer_enqueue(struct tn_xfer_agent *a, const char *sender, const void *bytes, uint32_t n, bool beyond)

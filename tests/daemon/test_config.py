@@ -186,7 +186,9 @@ def what_the_settings_name_must_be_there_when_the_file_is_checked():
                 fail("'%s' is not in: %s" % (word, err))
     if "chmod 0600" not in asked("--config", put(good + "cluster_secret_file: %s/open\n" % here), "--check-config", rc=ENVIRONMENT).stderr:
         fail("a secret that others can read")
-    asked("--config", put(good + "cluster_secret_file: %s/secret\nremote: s3,bucket=kv\n" % here), "--check-config")
+    err = asked("--config", put(good + "remote: absent,bucket=kv,secret_key=hidden\n"), "--check-config", rc=USAGE).stderr
+    if "c.yaml:5: remote: absent" not in err or "hidden" in err:
+        fail("a remote that cannot be tried is not told: %s" % err)
     several = asked("--config", put(good + "remote:\n  - s3,bucket=kv\n  - s3,bucket=b,prefix=x\n"), "--print-config").stdout
     if 'remote:\n  - "s3,bucket=kv"\n  - "s3,bucket=b,prefix=x"\n' not in several or asked("--config", put(several), "--print-config").stdout != several:
         fail("remotes are not printed as a list: %s" % several)

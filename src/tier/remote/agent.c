@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "tier/remote/client.h"
+#include "xfer/wake.h"
 
 #define SPEC_BYTES 512u
 #define IF_ABSENT ",if_absent=1"
@@ -25,6 +26,8 @@ struct agent {
 	const struct tn_alloc *alloc;
 	struct tn_xfer_agent *agent, *replacer; /* replacer: replaces objects; NULL: none was replaced yet */
 	char spec[SPEC_BYTES];
+	void (*wake)(void *arg);
+	void *wake_arg;
 	struct request slot[TN_OBJECT_SLOTS];
 };
 
@@ -95,11 +98,20 @@ static int create_agent(const char *role, const char *spec, struct tn_xfer_agent
 	return tn_xfer_agent_create(&o, out);
 }
 
+static int create_replacer(struct agent *a)
+{
+	int rc = create_agent("replacer-", a->spec, &a->replacer);
+
+	if (rc == 0)
+		tn_xfer_wake_by(a->replacer, a->wake, a->wake_arg);
+	return rc;
+}
+
 static int begin(struct tn_object_client *c, uint32_t slot, const struct tn_object_transfer *t)
 {
 	struct agent *a = agent_of(c);
 	struct request *r = &a->slot[slot];
-	int rc = t->replace && !a->replacer ? create_agent("replacer-", a->spec, &a->replacer) : 0;
+	int rc = t->replace && !a->replacer ? create_replacer(a) : 0;
 
 	if (rc)
 		return rc;
@@ -122,8 +134,19 @@ static int poll(struct tn_object_client *c, uint32_t slot)
 	tn_xfer_status(r->request, &s);
 	if (s.state != TN_XFER_ENDED)
 		return -EINPROGRESS;
+	if (s.status && s.status != -ENOENT && s.status != -EEXIST)
+		tn_xfer_wait(r->request, 0); /* for the text of its failure */
 	end(r);
 	return s.status;
+}
+
+static void wake_by(struct tn_object_client *c, void (*fn)(void *arg), void *arg)
+{
+	struct agent *a = agent_of(c);
+
+	a->wake = fn;
+	a->wake_arg = arg;
+	tn_xfer_wake_by(a->agent, fn, arg);
 }
 
 static void destroy(struct tn_object_client *c)
@@ -140,7 +163,7 @@ static void destroy(struct tn_object_client *c)
 	tn_put(a->alloc, a, sizeof(*a));
 }
 
-static const struct tn_object_client_ops ops = {.size = sizeof(ops), .name = "agent", .begin = begin, .poll = poll, .destroy = destroy};
+static const struct tn_object_client_ops ops = {.size = sizeof(ops), .name = "agent", .begin = begin, .poll = poll, .wake = wake_by, .destroy = destroy};
 
 int tn_agent_client_create(const char *spec, const struct tn_alloc *alloc, struct tn_object_client **out)
 {

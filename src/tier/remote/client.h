@@ -55,10 +55,12 @@ struct tn_object_client_ops {
 	/* In one round trip, and begins as begin does. NULL: the store has no such question, and first bytes of objects are read instead. */
 	int (*find)(struct tn_object_client *c, uint32_t slot, struct tn_object_find *f);
 	/*
-	 * -EINPROGRESS; else the slot is free, and nothing of it moves: 0; -ENOENT: no such object; -EEXIST: there is one already; -ETIMEDOUT; -EIO and what
-	 * else the store says.
+	 * -EINPROGRESS; else the slot is free, and nothing of it moves: 0; -ENOENT: no such object; -EEXIST: there is one already; -ENODATA: it is shorter than
+	 * that; -ETIMEDOUT; -EIO and what else the store says. tn_error_last says more.
 	 */
 	int (*poll)(struct tn_object_client *c, uint32_t slot);
+	/* fn is called, on any thread, whenever a transfer or a find has ended, so that nobody has to poll for that. NULL: the client cannot. */
+	void (*wake)(struct tn_object_client *c, void (*fn)(void *arg), void *arg);
 	/* Ends what is under way. */
 	void (*destroy)(struct tn_object_client *c);
 };

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "tier/remote/clients.h"
 #include "tier/remote/spec.h"
 
 #define BLOCKS 65536u /* that the tier knows at most */
@@ -170,8 +171,11 @@ static bool step(struct tn_tier_base *t, uint64_t now_ns, uint64_t *due_ns)
 	struct remote *r = remote_of(t);
 	bool any = end_cancelled(r);
 
-	for (uint32_t i = 0; i < r->n; i++)
+	t->corrupt = 0;
+	for (uint32_t i = 0; i < r->n; i++) {
 		any |= tn_object_store_step(r->store[i], now_ns, due_ns);
+		t->corrupt += tn_object_store_corrupt(r->store[i]);
+	}
 	return any;
 }
 
@@ -196,6 +200,14 @@ static int health(const struct tn_tier_base *t)
 	return why;
 }
 
+static int remotes(struct tn_tier_base *t, uint32_t index, struct tn_remote_stats *stats)
+{
+	if (index >= remote_of(t)->n)
+		return -ENOENT;
+	tn_object_store_stats(remote_of(t)->store[index], stats);
+	return 0;
+}
+
 static int space(struct tn_tier_base *t, const struct tn_shape *shape, uint32_t *cls)
 {
 	*cls = 0;
@@ -205,6 +217,12 @@ static int space(struct tn_tier_base *t, const struct tn_shape *shape, uint32_t 
 static bool wants(const struct tn_tier_base *t, enum tn_offer when)
 {
 	return remote_at(t)->offers & 1u << when;
+}
+
+/* A remote that fails says nothing of the block. */
+static bool away(const struct tn_tier_base *t, uint32_t at)
+{
+	return true;
 }
 
 /* A key is a place. */
@@ -274,6 +292,8 @@ static const struct tn_tier_ops ops = {
 	.capacity = capacity,
 	.health = health,
 	.wants = wants,
+	.away = away,
+	.remotes = remotes,
 	.move = start_move,
 	.cancel = cancel_move,
 	.events = events,
@@ -325,28 +345,13 @@ int tn_remote_tier_create(const struct tn_tier_env *env, const struct tn_object_
 	return rc;
 }
 
-/* Clients by the first word of a spec; any other word is a backend of the transfer agent. */
-static const struct {
-	const char *word;
-	int (*create)(const char *spec, const struct tn_alloc *alloc, struct tn_object_client **out);
-} clients[] = {{"", tn_agent_client_create}};
-
-static int create_client(const char *spec, const struct tn_alloc *alloc, struct tn_object_client **out)
-{
-	size_t word = strcspn(spec, ","), i = 0;
-
-	while (clients[i].word[0] && !(strlen(clients[i].word) == word && strncmp(clients[i].word, spec, word) == 0))
-		i++;
-	return clients[i].create(spec, alloc, out);
-}
-
 static int create_clients(const struct tn_tier_env *env, const struct tn_remote_spec *specs, uint32_t n, struct tn_object_store_opts *remotes)
 {
 	for (uint32_t i = 0; i < n; i++) {
 		int rc;
 
 		remotes[i] = specs[i].store;
-		rc = create_client(specs[i].client, env->alloc, &remotes[i].client);
+		rc = tn_object_client_create(specs[i].client, env->alloc, &remotes[i].client);
 		while (rc && i-- > 0)
 			remotes[i].client->ops->destroy(remotes[i].client);
 		if (rc)

@@ -3,12 +3,14 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/allowance.h"
 #include "base/checksum.h"
 #include "base/error.h"
+#include "tier/remote/figures.h"
 #include "tier/remote/object.h"
 
 #define MOVE_NS 10000000000ull	   /* deadline of a block, and so much later by its size: */
@@ -25,13 +27,17 @@
 
 /* A look-up's header, or a block; free if both are NULL. */
 struct slot {
-	const struct tn_object_store *store;
+	struct tn_object_store *store;
 	struct tn_tier_probe *probe;
 	struct tn_tier_move *move;
 	uint32_t key; /* of the probe's: that is asked for, or the first of those */
 	struct tn_object_find find; /* n: how many are asked for; 0: key alone, by its header */
 	unsigned char *buffer;
 	uint64_t bytes;
+	uint64_t begun_ns, deadline_ns; /* of the request */
+	struct tn_job job;		/* of a block that has come: verifies it and copies it to where it belongs */
+	bool working;			/* the job is under way */
+	int status;			/* its result */
 };
 
 /* A block whose object is not it: the next write of it replaces the object. */
@@ -58,6 +64,9 @@ struct tn_object_store {
 	uint64_t quiet_ns; /* until when another first failure is no line of the log */
 	uint64_t alone_ns; /* until when the store is left alone; 0: it is not */
 	struct limits limit[2]; /* of reads and of writes */
+	struct tn_remote_figures figures;
+	uint32_t jobs; /* under way */
+	bool closing;
 };
 
 /* ---- the store's health ------------------------------------------------------------------------------------------- */
@@ -65,19 +74,20 @@ struct tn_object_store {
 /* write: what has no place to be written to, as a bucket that there is not, is no answer to go on with. */
 static void hear(struct tn_object_store *r, bool write, int status, uint64_t now_ns)
 {
-	if (status == 0 || status == -EEXIST || (status == -ENOENT && !write)) {
+	if (status == 0 || status == -EEXIST || ((status == -ENOENT || status == -ENODATA) && !write)) {
 		if (r->failures >= FAILURES)
 			tn_log(r->env->log, TN_LOG_INFO, "remote %s: the store answers again", r->o.name);
 		r->failures = 0;
 		return;
 	}
 	if (++r->failures == 1 && now_ns >= r->quiet_ns) {
-		tn_log(r->env->log, TN_LOG_WARN, "remote %s: a %s failed (error %d)%s", r->o.name, write ? "write" : "read", -status,
-		       write && status == -ENOENT ? ": is there such a bucket?" : "");
+		tn_log(r->env->log, TN_LOG_WARN, "remote %s: a %s failed (error %d)%s%s", r->o.name, write ? "write" : "read", -status,
+		       write && status == -ENOENT ? ": is there such a bucket? " : ": ", tn_error_last()->code == status ? tn_error_last()->text : "");
 		r->quiet_ns = now_ns + QUIET_NS;
 	}
 	if (r->failures < FAILURES)
 		return;
+	r->figures.counts.pauses += !r->alone_ns;
 	if (r->failures == FAILURES)
 		tn_log(r->env->log, TN_LOG_WARN, "remote %s: %u requests in a row failed (error %d); the store is asked again in %llu s", r->o.name, r->failures,
 		       -status, ALONE_NS / 1000000000ull);
@@ -128,6 +138,18 @@ static int fit(const struct tn_object_store *r, struct slot *s, uint64_t bytes)
 	return s->buffer ? 0 : -ENOMEM;
 }
 
+static enum tn_remote_kind kind_of(const struct slot *s)
+{
+	return s->probe ? TN_REMOTE_LOOKUP : s->move->write ? TN_REMOTE_WRITE : TN_REMOTE_READ;
+}
+
+static void asks(struct tn_object_store *r, struct slot *s, uint64_t now_ns, uint64_t deadline_ns)
+{
+	tn_remote_asked(&r->figures, kind_of(s));
+	s->begun_ns = now_ns;
+	s->deadline_ns = deadline_ns;
+}
+
 /* The slot's buffer is written, or read, and perhaps data behind it. */
 static int begin(struct tn_object_store *r, struct slot *s, const struct tn_tier_space *space, const struct tn_key *key, struct tn_object_transfer *t)
 {
@@ -153,6 +175,7 @@ static void is_bad(struct tn_object_store *r, const struct tn_tier_space *space,
 {
 	char name[TN_OBJECT_NAME_BYTES];
 
+	r->figures.counts.corrupt_objects++;
 	if (find_bad(r, space, key))
 		return;
 	tn_object_name(r->o.prefix, space, key, name, sizeof(name));
@@ -200,6 +223,7 @@ static int begin_move(struct tn_object_store *r, struct slot *s, uint64_t now_ns
 	if (m->write)
 		tn_object_encode(m, s->buffer);
 	spend(r, m->write, header + data);
+	asks(r, s, now_ns, t.deadline_ns);
 	return begin(r, s, &m->space, &m->key, &t);
 }
 
@@ -214,16 +238,6 @@ static int written(struct tn_object_store *r, const struct tn_tier_move *m, int 
 	return status;
 }
 
-/* -EIO may be a truncated object, or a store that failed: then a write more than need be does no harm. */
-static int unpacked(struct tn_object_store *r, const struct tn_tier_move *m, const unsigned char *object, int status)
-{
-	int rc = status ? status : unpack(r, m, object);
-
-	if (rc == -EIO || (rc && status == 0))
-		is_bad(r, &m->space, &m->key);
-	return rc;
-}
-
 static void end_move(struct tn_object_store *r, struct slot *s, int status)
 {
 	struct tn_tier_move *m = s->move;
@@ -232,9 +246,52 @@ static void end_move(struct tn_object_store *r, struct slot *s, int status)
 	r->writing -= m->write;
 	if (m->write)
 		status = written(r, m, status);
-	else
-		status = unpacked(r, m, s->buffer, status);
 	r->owner.moved(r->owner.arg, r, m, status);
+}
+
+/* Damaged or cut short: what is not the block is not there. */
+static void end_damaged(struct tn_object_store *r, struct slot *s)
+{
+	is_bad(r, &s->move->space, &s->move->key);
+	end_move(r, s, -ENOENT);
+}
+
+static void run_unpack(struct tn_job *job)
+{
+	struct slot *s = tn_container_of(job, struct slot, job);
+
+	s->status = unpack(s->store, s->move, s->buffer);
+}
+
+static void unpack_done(struct tn_job *job)
+{
+	struct slot *s = tn_container_of(job, struct slot, job);
+	struct tn_object_store *r = s->store;
+
+	s->working = false;
+	r->jobs--;
+	r->busy--;
+	if (r->closing)
+		s->move = NULL;
+	else if (s->status)
+		end_damaged(r, s);
+	else
+		end_move(r, s, 0);
+}
+
+/* The block has come: a worker sees to it, and the slot is busy until then. */
+static void start_unpack(struct tn_object_store *r, struct slot *s)
+{
+	r->busy++;
+	r->jobs++;
+	s->working = true;
+	s->job = (struct tn_job){.bytes = 2 * s->move->shape->slot_bytes, .run = run_unpack, .done = unpack_done};
+	if (r->env->exec) {
+		r->env->exec->post(r->env->exec, &s->job);
+	} else {
+		run_unpack(&s->job);
+		unpack_done(&s->job);
+	}
 }
 
 /* ---- look-ups --------------------------------------------------------------------------------------------------------- */
@@ -305,6 +362,7 @@ static int begin_probe(struct tn_object_store *r, struct slot *s, uint64_t now_n
 	struct tn_object_transfer t = {.part = {{NULL, TN_OBJECT_HEAD_BYTES}}, .deadline_ns = now_ns + PROBE_NS};
 	int rc;
 
+	asks(r, s, now_ns, t.deadline_ns);
 	if (s->find.n) {
 		s->find.name = name_key;
 		s->find.deadline_ns = t.deadline_ns;
@@ -327,8 +385,9 @@ static void answer(struct tn_object_store *r, struct slot *s, int status)
 		there = status ? 0 : s->find.found;
 	else
 		there = status == 0 && tn_object_check(s->buffer, &p->space, &p->keys[first]) == 0;
-	if (there == 0 && !s->find.n && (status == 0 || status == -EIO))
+	if (there == 0 && !s->find.n && (status == 0 || status == -ENODATA))
 		is_bad(r, &p->space, &p->keys[first]);
+	r->figures.counts.hit_blocks += there;
 	if (there < n && first + there < p->found)
 		p->found = first + there;
 	if (is_answered(r, p))
@@ -339,10 +398,18 @@ static void answer(struct tn_object_store *r, struct slot *s, int status)
 
 static void end_slot(struct tn_object_store *r, struct slot *s, int status, uint64_t now_ns)
 {
+	bool write = s->move && s->move->write;
+	uint64_t bytes = s->move ? tn_object_header_bytes(s->move->shape) + s->move->shape->slot_bytes : 0;
+
 	r->busy--;
-	hear(r, s->move && s->move->write, status, now_ns);
+	tn_remote_ended(&r->figures, kind_of(s), status, bytes, now_ns - s->begun_ns);
+	hear(r, write, status, now_ns);
 	if (s->probe)
 		answer(r, s, status);
+	else if (!write && status == 0)
+		start_unpack(r, s);
+	else if (!write && status == -ENODATA)
+		end_damaged(r, s);
 	else
 		end_move(r, s, status);
 }
@@ -353,7 +420,7 @@ static bool poll_slots(struct tn_object_store *r, uint64_t now_ns)
 
 	for (uint32_t i = 0; i < TN_OBJECT_SLOTS && r->busy > 0; i++) {
 		struct slot *s = &r->slot[i];
-		int status = s->probe || s->move ? r->o.client->ops->poll(r->o.client, i) : -EINPROGRESS;
+		int status = (s->probe || s->move) && !s->working ? r->o.client->ops->poll(r->o.client, i) : -EINPROGRESS;
 
 		if (status == -EINPROGRESS)
 			continue;
@@ -406,6 +473,7 @@ static bool fill_slot(struct tn_object_store *r, uint64_t now_ns, uint64_t *due_
 	if (!down && is_spent(&r->limit[s->move && s->move->write].day, now_ns))
 		down = -EDQUOT;
 	r->busy++;
+	r->figures.counts.unasked_requests += down != 0;
 	rc = down ? down : s->probe ? begin_probe(r, s, now_ns) : begin_move(r, s, now_ns);
 	if (down) {
 		r->busy--;
@@ -419,17 +487,54 @@ static bool fill_slot(struct tn_object_store *r, uint64_t now_ns, uint64_t *due_
 	return true;
 }
 
+/* A client that wakes nobody is polled; one that does is asked at its deadlines, too. */
+static uint64_t due_of(const struct tn_object_store *r, uint64_t now_ns)
+{
+	uint64_t due = TN_FOREVER;
+
+	if (r->busy > r->jobs && !r->o.client->ops->wake)
+		return now_ns + POLL_NS;
+	for (uint32_t i = 0; i < TN_OBJECT_SLOTS && r->busy > r->jobs; i++)
+		if ((r->slot[i].probe || r->slot[i].move) && !r->slot[i].working && r->slot[i].deadline_ns < due)
+			due = r->slot[i].deadline_ns;
+	return due;
+}
+
 bool tn_object_store_step(struct tn_object_store *r, uint64_t now_ns, uint64_t *due_ns)
 {
 	bool any = poll_slots(r, now_ns);
+	uint64_t due;
 
 	if (r->alone_ns && now_ns >= r->alone_ns)
 		r->alone_ns = 0;
 	while (fill_slot(r, now_ns, due_ns))
 		any = true;
-	if (r->busy > 0 && now_ns + POLL_NS < *due_ns)
-		*due_ns = now_ns + POLL_NS;
+	due = due_of(r, now_ns);
+	if (due < *due_ns)
+		*due_ns = due;
 	return any;
+}
+
+static enum tn_remote_state state_of(struct tn_object_store *r, uint64_t now_ns)
+{
+	if (r->alone_ns)
+		return TN_REMOTE_ALONE;
+	if (r->failures >= FAILURES)
+		return TN_REMOTE_TRIED;
+	return is_spent(&r->limit[false].day, now_ns) || is_spent(&r->limit[true].day, now_ns) ? TN_REMOTE_SPENT : TN_REMOTE_SERVES;
+}
+
+void tn_object_store_stats(struct tn_object_store *r, struct tn_remote_stats *stats)
+{
+	tn_remote_figures_read(&r->figures, stats);
+	snprintf(stats->name, sizeof(stats->name), "%s", r->o.name);
+	stats->state = state_of(r, tn_now_ns(r->env->clock));
+	stats->read_only = r->o.client->ops->read_only;
+}
+
+uint64_t tn_object_store_corrupt(const struct tn_object_store *r)
+{
+	return r->figures.counts.corrupt_objects;
 }
 
 void tn_object_store_probe(struct tn_object_store *r, struct tn_tier_probe *probe)
@@ -453,6 +558,11 @@ bool tn_object_store_moves(const struct tn_object_store *r, const struct tn_tier
 
 /* ---- the whole ---------------------------------------------------------------------------------------------------------- */
 
+static void wake_owner(void *io)
+{
+	tn_io_wake(io);
+}
+
 int tn_object_store_create(const struct tn_tier_env *env, const struct tn_object_store_opts *opts, const struct tn_object_store_owner *owner,
 			   struct tn_object_store **out)
 {
@@ -473,12 +583,18 @@ int tn_object_store_create(const struct tn_tier_env *env, const struct tn_object
 	tn_list_init(&r->probes);
 	tn_list_init(&r->reads);
 	tn_list_init(&r->writes);
+	if (opts->client->ops->wake)
+		opts->client->ops->wake(opts->client, wake_owner, env->io);
 	*out = r;
 	return 0;
 }
 
 void tn_object_store_close(struct tn_object_store *r)
 {
+	r->closing = true;
+	while (r->jobs > 0)
+		if (!tn_exec_collect(r->env->exec))
+			sched_yield();
 	if (r->o.client)
 		r->o.client->ops->destroy(r->o.client);
 	r->o.client = NULL;

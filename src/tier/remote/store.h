@@ -6,6 +6,8 @@
  * A store that fails or is late three times in a row is left alone for some seconds: nothing is found there, nothing is written, and what was to come from
  * there is a miss at once. Then one request tries it, and while that is under way all others are still misses.
  *
+ * What was read is verified, and copied to where it is scattered, by the cache's workers.
+ *
  * Bytes cost money. What a second's limit does not let go waits, and what a day's limit does not let go is not asked for: -EDQUOT.
  *
  * Which of several remotes is asked is the tier's matter (remote.c). Owner thread only.
@@ -20,6 +22,7 @@
 #define TN_REMOTE_NAME_BYTES 32u
 
 struct tn_object_store;
+struct tn_remote_stats;
 
 /* Who is told what has ended. */
 struct tn_object_store_owner {
@@ -53,6 +56,10 @@ void tn_object_store_probe(struct tn_object_store *s, struct tn_tier_probe *prob
 void tn_object_store_move(struct tn_object_store *s, struct tn_tier_move *move);
 /* Whether the block has a slot here: its request ends by itself, and is not withdrawn. */
 bool tn_object_store_moves(const struct tn_object_store *s, const struct tn_tier_move *move);
+/* As of tenuto/remote.h; stats->size is not touched. */
+void tn_object_store_stats(struct tn_object_store *s, struct tn_remote_stats *stats);
+/* Objects of it that were found damaged. */
+uint64_t tn_object_store_corrupt(const struct tn_object_store *s);
 /* As struct tn_tier_ops has it. */
 bool tn_object_store_step(struct tn_object_store *s, uint64_t now_ns, uint64_t *due_ns);
 
