@@ -22,7 +22,7 @@ struct bench_run {
 	double phase_cpu; /* CPU seconds of the I/O phase, 0 if not known */
 	double cpu;	  /* CPU seconds of the whole process, from wait4 */
 	int rc;		  /* exit code */
-	char why[256];
+	char why[512];
 };
 
 enum bench_op { BENCH_READ, BENCH_WRITE };

@@ -51,10 +51,51 @@ static const char script[] =
 	"print('\\n%s %.6f %.6f' % (state, time.monotonic() - begin, cpu() - used), flush=True)\n"
 	"os._exit(0)\n";
 
-static void exec_script(const char *python, const char *op, const char *path, uint64_t total, uint64_t block, int out)
+/* Memory of another process, which it forks; CPU seconds of both. The first transfer connects them, and the blocks of a list have no neighbours to merge, as ours. */
+static const char peer_script[] =
+	"import ctypes, mmap, os, sys, time\n"
+	"from multiprocessing import Pipe\n"
+	"op, total, block = sys.argv[1], int(sys.argv[3]), int(sys.argv[4])\n"
+	"ours, theirs = Pipe()\n"
+	"child = os.fork()\n"
+	"(theirs if child else ours).close()\n"
+	"from nixl._api import nixl_agent, nixl_agent_config\n"
+	"agent = nixl_agent('bench' if child else 'target', nixl_agent_config(backends=[]))\n"
+	"agent.create_backend('UCX', {})\n"
+	"memory = mmap.mmap(-1, total, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)\n"
+	"memory.madvise(mmap.MADV_HUGEPAGE)\n"
+	"memory[:] = bytes(range(256)) * (total // 256)\n"
+	"at = ctypes.addressof(ctypes.c_char.from_buffer(memory))\n"
+	"agent.register_memory([(at, total, 0, 'm')], 'DRAM', backends=['UCX'])\n"
+	"if not child:\n"
+	"    theirs.send((agent.get_agent_metadata(), at))\n"
+	"    try:\n"
+	"        theirs.recv()\n"
+	"    except EOFError:\n"
+	"        os._exit(0)\n"
+	"metadata, to = ours.recv()\n"
+	"agent.add_remote_agent(metadata)\n"
+	"mine = agent.get_xfer_descs([(at + i, block, 0) for i in range(0, total, block)], 'DRAM')\n"
+	"there = agent.get_xfer_descs([(to + i, block, 0) for i in reversed(range(0, total, block))], 'DRAM')\n"
+	"handle = agent.initialize_xfer(op, mine, there, 'target', backends=['UCX'])\n"
+	"def cpu():\n"
+	"    return time.process_time() + time.clock_gettime(((~child) << 3) | 2)\n" /* clock_getcpuclockid */
+	"def transfer():\n"
+	"    state = agent.transfer(handle)\n"
+	"    while state == 'PROC':\n"
+	"        time.sleep(0.00005)\n"
+	"        state = agent.check_xfer_state(handle)\n"
+	"    return state\n"
+	"transfer()\n"
+	"begin, used = time.monotonic(), cpu()\n"
+	"state = transfer()\n"
+	"print('\\n%s %.6f %.6f' % (state, time.monotonic() - begin, cpu() - used), flush=True)\n"
+	"os._exit(0)\n";
+
+static void exec_script(const char *python, const char *text, const char *op, const char *path, uint64_t total, uint64_t block, int out)
 {
 	char all[32], each[32];
-	const char *const args[] = {python, "-c", script, op, path ? path : "", all, each, NULL};
+	const char *const args[] = {python, "-c", text, op, path ? path : "", all, each, NULL};
 	union {
 		const char *const *in;
 		char *const *out;
@@ -63,6 +104,8 @@ static void exec_script(const char *python, const char *op, const char *path, ui
 	snprintf(all, sizeof(all), "%" PRIu64, total);
 	snprintf(each, sizeof(each), "%" PRIu64, block);
 	bench_die_with_parent();
+	if (text == peer_script)
+		setenv("UCX_NET_DEVICES", "lo", 0); /* as the backend ucx does */
 	dup2(out, 1);
 	execvp(python, argv.out);
 	_exit(127);
@@ -80,7 +123,7 @@ static bool read_figures(FILE *f, struct bench_run *run)
 	return found && run->seconds > 0;
 }
 
-int xfer_nixl_run(const char *python, const char *op, const char *path, uint64_t total, uint64_t block, struct bench_run *run)
+static int run_script(const char *python, const char *text, const char *op, const char *path, uint64_t total, uint64_t block, struct bench_run *run)
 {
 	int both[2], status, rc;
 	bool good;
@@ -93,7 +136,7 @@ int xfer_nixl_run(const char *python, const char *op, const char *path, uint64_t
 	fflush(NULL);
 	pid = fork();
 	if (pid == 0)
-		exec_script(python, op, path, total, block, both[1]);
+		exec_script(python, text, op, path, total, block, both[1]);
 	close(both[1]);
 	f = fdopen(both[0], "r");
 	good = f && read_figures(f, run);
@@ -104,4 +147,14 @@ int xfer_nixl_run(const char *python, const char *op, const char *path, uint64_t
 		rc = cli_error(CLI_ENVIRONMENT, "nixl's run has failed (status %#x): --python %s is to be of an environment with nixl 1.5 (pip install nixl==1.5.1)",
 			       (unsigned)status, python);
 	return rc;
+}
+
+int xfer_nixl_run(const char *python, const char *op, const char *path, uint64_t total, uint64_t block, struct bench_run *run)
+{
+	return run_script(python, script, op, path, total, block, run);
+}
+
+int xfer_nixl_peer_run(const char *python, const char *op, uint64_t total, uint64_t block, struct bench_run *run)
+{
+	return run_script(python, peer_script, op, NULL, total, block, run);
 }

@@ -5,6 +5,8 @@
  * It is told to do what the backend ucx does: registered memory that UCX did not allocate, endpoints with error handling, and sleep while nothing moves. Gets it
  * polls for, because its server does not end in the other mode: it sleeps as often as there are gets. All bytes of a run are those of one block. UCX's variables
  * are the environment's, for both sides.
+ *
+ * It moves a number of bytes, however long that takes: over TCP at 5 MB/s now and then, if other processes want the CPUs that it polls on. Callers try few bytes first.
  */
 #include "xfer_bench.h"
 
@@ -24,6 +26,7 @@
 #define LINE_BYTES 512
 #define START_MS 5000u
 #define PATIENCE_S 60u
+#define WARM_SHARE 8u /* of the blocks are moved before, too, to warm up */
 #define LISTENS 10u /* state of a socket in /proc/net/tcp */
 
 /* What the plugin sets, too; and memory as programs have it, not shared memory of UCX's own. */
@@ -121,10 +124,11 @@ static double read_rate(FILE *f)
 	return rate;
 }
 
-static int run_client(unsigned port, const char *op, uint64_t total, uint64_t block, uint32_t depth, struct bench_run *run)
+static int run_client(unsigned port, const char *op, uint64_t block, uint32_t depth, struct bench_run *run)
 {
-	char at[16], bytes[32], count[32], most[32];
-	const char *const args[] = {PROGRAM, "127.0.0.1", "-p", at, "-t", strcmp(op, "READ") ? "ucp_put_bw" : "ucp_get", "-s", bytes, "-n", count, "-w", count,
+	uint64_t blocks = run->bytes / block, warm_blocks = blocks / WARM_SHARE + 1;
+	char at[16], bytes[32], count[32], warm[32], most[32];
+	const char *const args[] = {PROGRAM, "127.0.0.1", "-p", at, "-t", strcmp(op, "READ") ? "ucp_put_bw" : "ucp_get", "-s", bytes, "-n", count, "-w", warm,
 				    "-O", most, "-E", strcmp(op, "READ") ? "sleep" : "poll", "-M", "serialized", "-e", "-z", "-f", "-v", NULL};
 	int both[2], status, rc;
 	double rate = 0;
@@ -133,7 +137,8 @@ static int run_client(unsigned port, const char *op, uint64_t total, uint64_t bl
 
 	snprintf(at, sizeof(at), "%u", port);
 	snprintf(bytes, sizeof(bytes), "%" PRIu64, block);
-	snprintf(count, sizeof(count), "%" PRIu64, total / block);
+	snprintf(count, sizeof(count), "%" PRIu64, blocks);
+	snprintf(warm, sizeof(warm), "%" PRIu64, warm_blocks);
 	snprintf(most, sizeof(most), "%u", depth);
 	if (pipe2(both, O_CLOEXEC))
 		return cli_error(CLI_ENVIRONMENT, "pipe: %s", strerror(errno));
@@ -145,12 +150,15 @@ static int run_client(unsigned port, const char *op, uint64_t total, uint64_t bl
 		fclose(f);
 	}
 	rc = pid < 0 ? cli_error(CLI_ENVIRONMENT, "fork: %s", strerror(errno)) : bench_wait(pid, NULL, NULL, &status, &run->cpu);
-	if (rc == CLI_OK && (status || rate <= 0))
-		rc = cli_error(CLI_ENVIRONMENT, PROGRAM " has failed (status %#x): look at the UCX_ variables of the environment", (unsigned)status);
-	else if (rc == CLI_OK)
-		run->seconds = (double)run->bytes / (rate * 1048576);
-	run->phase_cpu = run->cpu / 2; /* it has moved as many bytes before, to warm up */
-	return rc;
+	if (rc)
+		return rc;
+	if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM)
+		return XFER_PERFTEST_LATE;
+	if (status || rate <= 0)
+		return cli_error(CLI_ENVIRONMENT, PROGRAM " has failed (status %#x): look at the UCX_ variables of the environment", (unsigned)status);
+	run->seconds = (double)run->bytes / (rate * 1048576);
+	run->phase_cpu = run->cpu * (double)blocks / (double)(blocks + warm_blocks);
+	return CLI_OK;
 }
 
 int xfer_perftest_run(const char *op, uint64_t total, uint64_t block, uint32_t depth, struct bench_run *run)
@@ -163,7 +171,7 @@ int xfer_perftest_run(const char *op, uint64_t total, uint64_t block, uint32_t d
 	server = start_server(port);
 	if (server < 0)
 		return CLI_ENVIRONMENT;
-	rc = run_client(port, op, total, block, depth, run);
+	rc = run_client(port, op, block, depth, run);
 	if (rc)
 		kill(server, SIGKILL);
 	waitpid(server, NULL, 0);

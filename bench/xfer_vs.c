@@ -4,7 +4,8 @@
  * the pairs, with its 95 % interval.
  *
  * fio: one file each, O_DIRECT, sequential, synced at the end of a write; fio has the request size and depth that are best for it, found before; the agent has one
- * request of descriptors of that size. NIXL: the same list of descriptors, prepared before the clock starts: POSIX (io_uring) for file, UCX for memory.
+ * request of descriptors of that size. NIXL: the same list of descriptors, prepared before the clock starts: POSIX (io_uring) for file, UCX for memory, and for ucx
+ * between two processes, after one transfer that connects them.
  * ucx_perftest: between two processes, the same block again and again, after as many bytes to warm up; it has the number in flight that is best for it.
  */
 #include "xfer_bench.h"
@@ -15,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <tenuto/xfer.h>
@@ -22,16 +24,21 @@
 #define PAIRS_MAX 100u
 #define BEST_LEAST (128u << 10) /* fio's smallest request that is tried */
 #define BEST_MOST (4u << 20)
+#define TRY_SHARE 16u		/* of the bytes, to find out what is best for ucx_perftest */
+#define PERFTEST_S 8.0		/* a run of ucx_perftest, at most */
 #define PATIENCE_NS 120000000000ull
+#define DEPTHS 2u
+
+static const uint32_t depths[DEPTHS] = {4, 32};
 
 enum side { OURS, THEIRS, SIDES };
 
 struct versus {
 	const struct xfer_bench_args *args;
 	char dir[4096], ours[4200], theirs[4200];
-	bool file, fio, perftest;
+	bool file, fio, perftest, peer; /* peer: between two processes */
 	const char *op;
-	uint64_t total, block;
+	uint64_t total, block, their_bytes; /* their_bytes: ucx_perftest's */
 	uint32_t depth; /* theirs: fio's, ucx_perftest's */
 	double gbps[SIDES][PAIRS_MAX], cpu[SIDES][PAIRS_MAX]; /* CPU seconds per GB */
 };
@@ -77,16 +84,26 @@ static int make_request(const struct versus *v, struct tn_xfer_agent *a, struct 
 	return rc ? rc : tn_xfer_request_create(a, !strcmp(v->op, "READ") ? TN_XFER_READ : TN_XFER_WRITE, list[0], NULL, list[1], NULL, 0, NULL, out);
 }
 
-/* Every descriptor is the same block. */
+/* Memory of each side between two processes. */
+static uint64_t peer_bytes(const struct versus *v)
+{
+	return v->perftest ? v->block : v->total;
+}
+
+/* Beside ucx_perftest every descriptor is the same block. Beside NIXL the other side's blocks are in reverse order, so that none merge. */
 static int make_peer_request(const struct versus *v, const struct xfer_peer *other, struct tn_xfer_agent *a, void *mine, void *theirs,
 			     struct tn_xfer_request **out)
 {
-	struct tn_xfer_section here = {.address = (uintptr_t)mine, .bytes = v->block};
-	struct tn_xfer_run run = {.address = (uintptr_t)mine, .bytes = v->block, .count = 1};
-	uint32_t n = (uint32_t)(v->total / v->block), *index = calloc(n, sizeof(*index));
+	struct tn_xfer_section here = {.address = (uintptr_t)mine, .bytes = peer_bytes(v)};
+	struct tn_xfer_run run = {.address = (uintptr_t)mine, .bytes = v->block, .stride = v->block, .count = peer_bytes(v) / v->block};
+	uint32_t n = (uint32_t)(v->total / v->block), *index = calloc(2 * (size_t)n, sizeof(*index));
 	struct tn_xfer_list *list[2];
 	int rc = index ? tn_xfer_register(a, TN_XFER_DRAM, &here, 1) : -ENOMEM;
 
+	for (uint32_t i = 0; rc == 0 && !v->perftest && i < n; i++) {
+		index[i] = i;
+		index[n + i] = n - 1 - i;
+	}
 	if (rc == 0)
 		rc = xfer_peer_load(other, a);
 	if (rc == 0)
@@ -95,7 +112,7 @@ static int make_peer_request(const struct versus *v, const struct xfer_peer *oth
 	if (rc == 0)
 		rc = tn_xfer_list_create(a, XFER_PEER, TN_XFER_DRAM, &run, 1, &list[1]);
 	if (rc == 0)
-		rc = tn_xfer_request_create(a, !strcmp(v->op, "READ") ? TN_XFER_READ : TN_XFER_WRITE, list[0], index, list[1], index, n, NULL, out);
+		rc = tn_xfer_request_create(a, !strcmp(v->op, "READ") ? TN_XFER_READ : TN_XFER_WRITE, list[0], index, list[1], index + n, n, NULL, out);
 	free(index);
 	return rc;
 }
@@ -107,22 +124,33 @@ static int transfer(struct tn_xfer_request *q)
 	return rc ? rc : tn_xfer_wait(q, TN_FOREVER);
 }
 
-/* With a request, if rc is 0. fd: of a file that is synced, or -1. */
-static void time_request(const struct versus *v, struct tn_xfer_request *q, int fd, int rc, struct bench_run *run)
+/* Of this process, and beside NIXL of the other one, too: ucx_perftest tells its client's alone. */
+static double cpu_seconds(const struct versus *v, pid_t other)
+{
+	struct timespec t = {0};
+	clockid_t clock;
+
+	if (other > 0 && !v->perftest && !clock_getcpuclockid(other, &clock))
+		clock_gettime(clock, &t);
+	return cli_cpu_seconds() + (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* With a request, if rc is 0. fd: of a file that is synced, or -1. other: the peer's process, or 0. */
+static void time_request(const struct versus *v, struct tn_xfer_request *q, int fd, pid_t other, int rc, struct bench_run *run)
 {
 	uint64_t begin = cli_now_ns();
 
-	run->phase_cpu = cli_cpu_seconds();
+	run->phase_cpu = cpu_seconds(v, other);
 	if (rc == 0)
 		rc = transfer(q);
 	if (rc == 0 && fd >= 0 && !strcmp(v->op, "WRITE") && fdatasync(fd))
 		rc = -errno;
 	run->seconds = (double)(cli_now_ns() - begin) * 1e-9;
-	run->phase_cpu = cli_cpu_seconds() - run->phase_cpu;
+	run->phase_cpu = cpu_seconds(v, other) - run->phase_cpu;
 	run->bytes = v->total;
 	run->rc = rc ? CLI_PROBLEM : CLI_OK;
 	if (rc)
-		snprintf(run->why, sizeof(run->why), "%.200s (%s)", tn_error_last()->text, strerror(abs(rc)));
+		snprintf(run->why, sizeof(run->why), "%.440s (%s)", tn_error_last()->text, strerror(abs(rc)));
 }
 
 /* In a process of its own, which takes all memory with it. */
@@ -144,18 +172,18 @@ static void run_within(const void *job, void *result)
 		rc = make_request(v, agent, &q);
 	if (rc == 0 && v->file)
 		fd = open(v->ours, O_RDWR | O_CLOEXEC);
-	time_request(v, q, fd, rc, result);
+	time_request(v, q, fd, 0, rc, result);
 }
 
 /* In a process of its own, with another one. The first transfer connects them. */
 static void run_between(const void *job, void *result)
 {
 	const struct versus *v = job;
-	void *mine = map_bytes(v->block), *theirs = map_bytes(v->block);
+	void *mine = map_bytes(peer_bytes(v)), *theirs = map_bytes(peer_bytes(v));
 	struct tn_xfer_agent *agent;
 	struct tn_xfer_request *q = NULL;
 	struct xfer_peer other = {0};
-	int rc = mine && theirs ? xfer_peer_start(&other, v->args->backend, theirs, v->block) : -ENOMEM;
+	int rc = mine && theirs ? xfer_peer_start(&other, v->args->backend, theirs, peer_bytes(v)) : -ENOMEM;
 
 	if (rc == 0)
 		rc = xfer_agent_open("bench", v->args->backend, &agent);
@@ -163,7 +191,7 @@ static void run_between(const void *job, void *result)
 		rc = make_peer_request(v, &other, agent, mine, theirs, &q);
 	if (rc == 0)
 		rc = transfer(q);
-	time_request(v, q, -1, rc, result);
+	time_request(v, q, -1, other.pid, rc, result);
 	xfer_peer_end(&other);
 }
 
@@ -179,36 +207,75 @@ static int run_fio(const struct versus *v, uint64_t block, uint32_t depth, struc
 	return rc;
 }
 
+static int late(const struct versus *v)
+{
+	return cli_error(CLI_PROBLEM, "ucx_perftest had not moved blocks of %" PRIu64 " bytes after 60 s (%s): it wants CPUs that are idle", v->block, v->op);
+}
+
 static int run_side(const struct versus *v, enum side side, struct bench_run *run)
 {
 	double cpu;
 	int rc;
 
 	*run = (struct bench_run){0};
-	if (side == THEIRS && v->perftest)
-		return xfer_perftest_run(v->op, v->total, v->block, v->depth, run);
+	if (side == THEIRS && v->perftest) {
+		rc = xfer_perftest_run(v->op, v->their_bytes, v->block, v->depth, run);
+		return rc == XFER_PERFTEST_LATE ? late(v) : rc;
+	}
+	if (side == THEIRS && v->peer)
+		return xfer_nixl_peer_run(v->args->python, v->op, v->total, v->block, run);
 	if (side == THEIRS)
 		return v->fio ? run_fio(v, v->block, v->depth, run)
 			      : xfer_nixl_run(v->args->python, v->op, v->file ? v->theirs : NULL, v->total, v->block, run);
-	rc = bench_fork(v->perftest ? run_between : run_within, v, run, sizeof(*run), NULL, &cpu);
+	rc = bench_fork(v->peer ? run_between : run_within, v, run, sizeof(*run), NULL, &cpu);
 	if (rc == CLI_OK && run->rc)
 		rc = cli_error((enum cli_exit)run->rc, "%s", run->why);
 	return rc;
 }
 
-/* Their best depth, and fio's best request size, by one run of each. */
-static int find_best(struct versus *v)
+/* A few bytes, so that a side that is slow ends. *rate: bytes per second, 0 if it has not ended. */
+static int try_perftest(const struct versus *v, uint32_t depth, double *rate)
 {
-	static const uint32_t depths[] = {4, 32};
-	uint64_t least = v->fio ? BEST_LEAST : v->block, most = v->fio ? BEST_MOST : v->block;
+	struct bench_run run;
+	uint64_t bytes = v->total / TRY_SHARE > v->block ? v->total / TRY_SHARE : v->block;
+	int rc = xfer_perftest_run(v->op, bytes, v->block, depth, &run);
+
+	*rate = rc == CLI_OK ? (double)run.bytes / run.seconds : 0;
+	return rc == XFER_PERFTEST_LATE ? CLI_OK : rc;
+}
+
+/* Its best depth, and how many bytes a run of it moves. */
+static int find_best_perftest(struct versus *v)
+{
+	double best = 0, rate;
+	int rc = CLI_OK;
+
+	for (size_t d = 0; rc == CLI_OK && d < DEPTHS; d++) {
+		rc = try_perftest(v, depths[d], &rate);
+		if (rate <= best)
+			continue;
+		best = rate;
+		v->depth = depths[d];
+	}
+	if (rc == CLI_OK && best <= 0)
+		return late(v);
+	v->their_bytes = (uint64_t)(best * PERFTEST_S) < v->total ? (uint64_t)(best * PERFTEST_S) : v->total;
+	if (v->their_bytes < v->block)
+		v->their_bytes = v->block;
+	return rc;
+}
+
+/* fio's best depth and request size, by one run of each. */
+static int find_best_fio(struct versus *v)
+{
 	double best = 0;
 	int rc = CLI_OK;
 
-	for (uint64_t size = least; rc == CLI_OK && size <= most && size <= v->total; size *= 2)
-		for (size_t d = 0; rc == CLI_OK && d < sizeof(depths) / sizeof(depths[0]); d++) {
+	for (uint64_t size = BEST_LEAST; rc == CLI_OK && size <= BEST_MOST && size <= v->total; size *= 2)
+		for (size_t d = 0; rc == CLI_OK && d < DEPTHS; d++) {
 			struct bench_run run;
 
-			rc = v->fio ? run_fio(v, size, depths[d], &run) : xfer_perftest_run(v->op, v->total, size, depths[d], &run);
+			rc = run_fio(v, size, depths[d], &run);
 			if (rc || (double)run.bytes / run.seconds <= best)
 				continue;
 			best = (double)run.bytes / run.seconds;
@@ -244,7 +311,7 @@ static void sum_up(const struct versus *v, struct row *r)
 static int measure_row(struct versus *v, struct row *r)
 {
 	struct bench_run run;
-	int rc = v->fio || v->perftest ? find_best(v) : CLI_OK;
+	int rc = v->fio ? find_best_fio(v) : v->perftest ? find_best_perftest(v) : CLI_OK;
 
 	for (uint64_t i = 0; i < v->args->pairs && rc == CLI_OK; i++)
 		for (unsigned k = 0; k < SIDES && rc == CLI_OK; k++) {
@@ -299,7 +366,7 @@ static int prepare(struct versus *v)
 static int measure(struct versus *v, struct cli_table *t, json_t *list)
 {
 	static const char *const ops[] = {"WRITE", "READ"};
-	int rc = v->perftest ? CLI_OK : prepare(v);
+	int rc = v->peer ? CLI_OK : prepare(v);
 
 	for (size_t i = 0; i < 2 && rc == CLI_OK; i++)
 		for (uint64_t block = v->args->start_block; block <= v->args->max_block && rc == CLI_OK; block *= 8) {
@@ -327,8 +394,8 @@ static int check(const struct versus *v)
 		return cli_error(CLI_USAGE, "--vs fio: --backend file is wanted, it is %s", a->backend);
 	if (v->perftest && strcmp(a->backend, "ucx"))
 		return cli_error(CLI_USAGE, "--vs ucx_perftest: --backend ucx is wanted, it is %s", a->backend);
-	if (!v->perftest && !v->file && strncmp(a->backend, "memory", 6))
-		return cli_error(CLI_USAGE, "--vs nixl: --backend file or memory is wanted, it is %s", a->backend);
+	if (!v->peer && !v->file && strncmp(a->backend, "memory", 6))
+		return cli_error(CLI_USAGE, "--vs nixl: --backend file, memory or ucx is wanted, it is %s", a->backend);
 	if ((v->fio || v->perftest) && !bench_program_exists(a->versus))
 		return cli_error(CLI_ENVIRONMENT, "--vs %s: there is no %s in PATH", a->versus, a->versus);
 	if (v->total < a->max_block)
@@ -340,7 +407,7 @@ int xfer_versus(const struct xfer_bench_args *a)
 {
 	static const char *const heads[] = {"op", "block", "GB/s", "their GB/s", "ratio", "low", "high", "CPU s/GB", "their CPU s/GB"};
 	struct versus v = {.args = a, .fio = !strcmp(a->versus, "fio"), .perftest = !strcmp(a->versus, "ucx_perftest"),
-			   .file = !strncmp(a->backend, "file", 4), .total = a->total / BEST_MOST * BEST_MOST};
+			   .file = !strncmp(a->backend, "file", 4), .peer = !strcmp(a->backend, "ucx"), .total = a->total / BEST_MOST * BEST_MOST};
 	json_t *list = json_array();
 	struct cli_table t;
 	int rc = check(&v);
