@@ -128,7 +128,9 @@ struct rank {
 
 static unsigned char byte_of(uint32_t layer, uint32_t plane, uint32_t head, uint32_t token, uint32_t byte)
 {
-	return (unsigned char)((((layer * 8 + plane) * 64 + head) * 512 + token) * 7 + byte * 131 + (token >> 3));
+	uint64_t at = ((((uint64_t)layer * 8 + plane) * 64 + head) * 512 + token) * 256 + byte;
+
+	return (unsigned char)(at * 0x9e3779b97f4a7c15u >> 56);
 }
 
 /* Where a byte of a head lies in the page: the definition of both orders. */
