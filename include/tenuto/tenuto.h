@@ -24,6 +24,7 @@
 #include <tenuto/match.h>
 #include <tenuto/memory.h>
 #include <tenuto/remote.h>
+#include <tenuto/sequence.h>
 #include <tenuto/session.h>
 #include <tenuto/slack.h>
 #include <tenuto/status.h>

@@ -26,10 +26,22 @@ static long count_blocks(const void *from, size_t n, uint64_t each, const struct
 	return (long)blocks;
 }
 
+struct tn_key tn_block_key_root(const struct tn_secret *secret, const void *extra, size_t extra_bytes)
+{
+	const struct tn_key none = {{0, 0}};
+
+	return extra_bytes ? tn_hash_chain(secret, &domain_extra, extra, extra_bytes) : none;
+}
+
+struct tn_key tn_block_key_next(const struct tn_secret *secret, const struct tn_key *before, const uint32_t *tokens, uint64_t block_tokens)
+{
+	return tn_hash_chain(secret, before, tokens, block_tokens * sizeof(*tokens));
+}
+
 long tn_block_keys_tokens(const struct tn_secret *secret, uint64_t block_tokens, const uint32_t *tokens, size_t n,
 			  const void *extra, size_t extra_bytes, struct tn_key *keys, size_t max)
 {
-	struct tn_key prev = {{0, 0}};
+	struct tn_key prev;
 	long blocks;
 
 	if (block_tokens == 0)
@@ -37,12 +49,9 @@ long tn_block_keys_tokens(const struct tn_secret *secret, uint64_t block_tokens,
 	if (!extra && extra_bytes)
 		return tn_fail(-EINVAL, "extra NULL: %zu bytes were announced", extra_bytes);
 	blocks = count_blocks(tokens, n, block_tokens, keys, max);
-	if (extra_bytes)
-		prev = tn_hash_chain(secret, &domain_extra, extra, extra_bytes);
-	for (long i = 0; i < blocks; i++) {
-		keys[i] = tn_hash_chain(secret, &prev, tokens + (size_t)i * block_tokens, block_tokens * sizeof(*tokens));
-		prev = keys[i];
-	}
+	prev = tn_block_key_root(secret, extra, extra_bytes);
+	for (long i = 0; i < blocks; i++)
+		prev = keys[i] = tn_block_key_next(secret, &prev, tokens + (size_t)i * block_tokens, block_tokens);
 	return blocks;
 }
 

@@ -18,6 +18,10 @@
 #define TN_HASH_BYTES_MIN 16u
 #define TN_HASH_BYTES_MAX 32u
 
+/* What stands in the place of the first block's parent; and the key of the block behind another one, or behind that. */
+struct tn_key tn_block_key_root(const struct tn_secret *secret, const void *extra, size_t extra_bytes);
+struct tn_key tn_block_key_next(const struct tn_secret *secret, const struct tn_key *before, const uint32_t *tokens, uint64_t block_tokens);
+
 /* Keys of the whole blocks among n tokens, at most max. Returns how many were written, or -EINVAL. */
 long tn_block_keys_tokens(const struct tn_secret *secret, uint64_t block_tokens, const uint32_t *tokens, size_t n,
 			  const void *extra, size_t extra_bytes, struct tn_key *keys, size_t max);
