@@ -89,6 +89,7 @@ void bench_median_interval(const double *v, size_t n, double *low, double *high)
 
 int cmd_bench_store(int argc, char **argv);
 int cmd_bench_match(int argc, char **argv);
+int cmd_bench_shares(int argc, char **argv);
 int cmd_bench_mix(int argc, char **argv);
 int cmd_bench_pipeline(int argc, char **argv);
 int cmd_bench_submit(int argc, char **argv);

@@ -9,6 +9,7 @@ static const struct cli_command commands[] = {
 	{"submit", cmd_bench_submit, "what starting a load costs, and handing over each of its layers"},
 	{"layers", cmd_bench_layers, "when the first layer of a load is there, on an idle disk"},
 	{"match", cmd_bench_match, "look-ups of long prefixes among millions of blocks"},
+	{"shares", cmd_bench_shares, "a rank's own share of blocks beside shares for every TP size"},
 	{"session", cmd_bench_session, "what it costs to use a cache that another process owns"},
 	{"device", cmd_bench_device, "saves and loads of pages in device memory beside those of pages in host memory"},
 	{"heap", cmd_bench_heap, "handing objects to another process through the symmetric heap"},
