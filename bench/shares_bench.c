@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `tenuto bench shares`: a rank's blocks stored as its own share, and by head group for ranks of every TP size (docs/shares.md), in turns in one store.
+ * `tenuto bench shares`: a rank's blocks stored as its own share, and by head group for ranks of every TP size (docs/shares.md), alternately in one store.
  *
  * Both sides have the same pages, the same tokens and the same directory. A round saves new blocks on one side, loads them from disk, and does the same on the
  * other. Which side begins alternates.
@@ -43,7 +43,7 @@ static const struct cli_opt options[] = {
 
 static const struct cli_verb verb = {
 	.name = "bench shares",
-	.about = "Saves and loads the blocks of a tensor-parallel rank as its own share, and by head group, in turns. Prints the medians of both and of their "
+	.about = "Saves and loads the blocks of a tensor-parallel rank as its own share, and by head group, alternately. Prints the medians of both and of their "
 		 "ratio, round by round.",
 	.opts = options,
 };

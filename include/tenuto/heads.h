@@ -41,7 +41,7 @@ struct tn_head_groups {
 
 /**
  * tn_head_groups_of - the groups that ranks of all TP sizes up to one can share
- * @g:       geometry of the rank's share, all of its heads
+ * @g:       geometry of the rank's share, all of its heads. The page order is the same for ranks of all sizes, also for one that has one head
  * @rank:    which heads these are
  * @most_tp: a number that every TP size divides which is to share the blocks, 0: TN_HEAD_GROUPS_TP_DEFAULT. It is part of what the blocks are: all ranks of all
  *           sizes give the same

@@ -68,6 +68,31 @@ class Layouts(unittest.TestCase):
         self.assertEqual((geometry.layers, geometry.object_bytes, geometry.block_tokens), (2, 4096, 32))
 
 
+class HeadGroups(unittest.TestCase):
+    def test_heads_before_tokens_in_a_page(self):
+        self.assertEqual(layout.order_of("a", (10, 4, 32, 128), (16384, 4096, 128, 1), 10, 4, "LBHNC"), _core.HND)
+        self.assertEqual(layout.order_of("a", (10, 4, 32, 128), (16384, 128, 512, 1), 10, 4, "LBNHC"), _core.NHD)
+
+    def test_the_order_of_one_head_is_that_of_workers_with_more(self):
+        for name, order in (("LBHNC", _core.HND), ("LBNHC", _core.NHD)):
+            self.assertEqual(layout.order_of("a", (10, 1, 32, 128), (4096, 4096, 128, 1), 10, 1, name), order)
+
+    def test_pages_whose_heads_cannot_be_told_are_refused_with_what_to_do(self):
+        for shape in ((20, 4, 16, 128), (2, 10, 16, 4, 64), (10, 2, 32, 256)):
+            with self.assertRaisesRegex(NotImplementedError, "10 blocks, 4 heads, tokens, bytes.*shares: rank"):
+                layout.order_of("a", shape, (1,) * len(shape), 10, 4, "LBHNC")
+
+    def test_a_group_of_layers_has_the_heads_of_a_worker(self):
+        layer = layout.Layer((0, 1 << 20), (0,), 16384 * 4, 16384 * 4, _core.HND)
+        geometry = _core.Geometry.from_bytes(layout.group_of(0, ["a"], [layer], 32, False, 4).geometry)
+        self.assertEqual((geometry.planes, geometry.page_order), (((_core.PLANE_K, 4, 512, 8),), _core.HND))
+        groups = _core.HeadGroups(geometry, 2, 1, 8)
+        self.assertEqual((groups.count, groups.first, groups.geometry.object_bytes), (4, 4, 16384))
+        other = layout.Layer((0, 1 << 20), (0,), 16384 * 4, 16384 * 4, _core.NHD)
+        with self.assertRaises(NotImplementedError):
+            layout.group_of(0, ["a", "b"], [layer, other], 32, False, 4)
+
+
 class Configurations(unittest.TestCase):
     def test_all_options_of_a_cache_are_read_so(self):
         read = Config({"path": "/x", "disk_bytes": "64GB", "max_ops": "128", "read_only": "false", "verify": "true", "durability_ms": "never"}).options
@@ -394,7 +419,7 @@ class OnAGpu(WorkerCase):
         module.Streams = lambda cache, of: made.append(of)
         module._core.Memory = lambda *arguments: made.append(arguments[1:]) or object()
         module._core.Pool = lambda *arguments: made.append(arguments[2:]) or object()
-        group = types.SimpleNamespace(index=0, layers=("a", "b"), block_tokens=16, latent=False)
+        group = types.SimpleNamespace(index=0, layers=("a", "b"), block_tokens=16, latent=False, heads=0)
         model = types.SimpleNamespace(groups=[group], blocks=8, share=0, means="", space=lambda *arguments: None)
         w = module.Worker(model, lambda socket: Owner(), 1.0, 4096, self.fail, feed=True)
 

@@ -11,7 +11,7 @@ import unittest
 
 from tenuto import _core
 from tenuto.vllm.store import Config, of_replica, warn_of_seed
-from vllm_engine import SIZE, Engine
+from vllm_engine import SIZE, Engine, HeadsTensor, Request
 
 REVISION = bytes(range(16))
 
@@ -65,6 +65,37 @@ class Pages(EngineCase):
         e.settle()
         self.assertEqual((e.counts()["save_dropped_blocks"], len(e.said), e.wrong), (2, 1, 0))
         self.assertIn("save_dropped_blocks", e.said[0])
+
+
+class Canonical(EngineCase):
+    """Blocks by head group: each load and save is one of each of four groups."""
+
+    def test_what_was_saved_is_loaded_by_another_engine(self):
+        for layerwise in (True, False):
+            with self.subTest(layerwise=layerwise):
+                store = f"kv{layerwise}"
+                first = self.engine(store, layerwise=layerwise, tensor=HeadsTensor)
+                self.assertEqual(first.run((1, 4), (2, 6)), [0, 0])
+                self.assertEqual(first.counts()["save_stored_blocks"], 10)
+                first.close()
+                second = self.engine(store, layerwise=layerwise, tensor=HeadsTensor)
+                self.assertEqual(second.run((1, 4), (2, 8)), [4, 6])
+                counts = second.counts()
+                self.assertEqual((counts["load_blocks"], second.said, second.wrong), (10, [], 0))
+
+    def test_saves_of_several_operations_wait_for_their_turn(self):
+        e = self.engine(max_ops=5, blocks=512, tensor=HeadsTensor)
+        e.run(*((seed, 4) for seed in range(12)))
+        self.assertEqual((e.counts()["save_stored_blocks"], e.run(*((seed, 4) for seed in range(12))), e.wrong), (48, [4] * 12, 0))
+
+    def test_a_share_that_is_missing_ends_the_prefix(self):
+        e = self.engine(tensor=HeadsTensor)
+        e.run((1, 6))
+        keys = e.scheduler.spaces[0][1].keys_from_hashes(b"".join(Request(0, 1, 6).block_hashes))
+        self.assertEqual(e.scheduler.spaces[3][1].drop_blocks(keys[2 * _core.KEY_BYTES:3 * _core.KEY_BYTES]), 1)
+        e.settle()
+        self.assertEqual((e.run((1, 6)), e.wrong), ([2], 0))
+        self.assertEqual((e.run((1, 6)), e.wrong), ([6], 0))
 
 
 class Turns(EngineCase):

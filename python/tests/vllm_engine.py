@@ -7,6 +7,7 @@ import time
 import types
 
 from tenuto import _core
+from tenuto.shares import Shares
 from tenuto.slack import Setting
 from tenuto.vllm.store import Config, Store
 from vllm_calls import adapter
@@ -44,6 +45,30 @@ class Tensor:
         self.memory[i * BYTES:i * BYTES + KNOWN] = data
 
 
+class HeadsTensor(Tensor):
+    """The same, [blocks, HEADS, SIZE, bytes]: what a page has is in all of its heads."""
+
+    HEADS = 4
+
+    def __init__(self, blocks):
+        super().__init__(blocks)
+        self.shape = (blocks, self.HEADS, SIZE, BYTES // SIZE // self.HEADS)
+
+    def stride(self):
+        return (BYTES, BYTES // self.HEADS, BYTES // SIZE // self.HEADS, 1)
+
+    def parts(self, i):
+        part, step = KNOWN // self.HEADS, BYTES // self.HEADS
+        return [(slice(h * part, (h + 1) * part), slice(i * BYTES + h * step, i * BYTES + h * step + part)) for h in range(self.HEADS)]
+
+    def get(self, i):
+        return b"".join(self.memory[at] for _, at in self.parts(i))
+
+    def put(self, i, data):
+        for part, at in self.parts(i):
+            self.memory[at] = data[part]
+
+
 class Request:
     def __init__(self, number, seed, blocks, lora=None):
         self.request_id, self.seed, self.lora_request = f"r{number}", seed, lora
@@ -61,8 +86,8 @@ class Engine:
     def __init__(self, config, blocks=256, layerwise=True, layers=2, load_timeout_s=10.0, slack="off", tables=None, tensor=Tensor, remote_timeout_s=10.0):
         self.names, self.said, self.weights, self.wrong, self.number = [f"l{i}" for i in range(layers)], [], b"\0", 0, 0
         self.store = Store(config, "stub")
-        group = types.SimpleNamespace(index=0, layers=tuple(self.names), block_tokens=SIZE, latent=False)
-        self.model = types.SimpleNamespace(events=False, groups=[group], block_tokens=SIZE, blocks=blocks, writes=True, saves=True, microbatched=False, min_blocks=1, revised=False, slack=Setting(slack, tables), plans=slack != "off", timed="stub",
+        group = types.SimpleNamespace(index=0, layers=tuple(self.names), block_tokens=SIZE, latent=False, heads=getattr(tensor, "HEADS", 0))
+        self.model = types.SimpleNamespace(events=False, groups=[group], block_tokens=SIZE, blocks=blocks, writes=True, saves=True, layout="LBHNC", microbatched=False, min_blocks=1, revised=False, slack=Setting(slack, tables), plans=slack != "off", timed="stub",
                                            share=0, shares=1, means="", space=self.space)
         self.scheduler = adapter("scheduler").Scheduler(self.model, self.store, layerwise, self.said.append, remote_timeout_s)
         self.worker = adapter("worker").Worker(self.model, lambda socket: Store(Config({"socket": socket})), load_timeout_s, 0, self.said.append, slack != "off")
@@ -72,8 +97,10 @@ class Engine:
         self.free, self.layerwise, self.requests = list(range(1, blocks)), layerwise, {}  # block 0 is vLLM's null block
         self.layer_s = 0.0  # that a layer takes, beside what it does take
 
-    @staticmethod
-    def space(cache, group, share, geometry, means, reset_revision):
+    def space(self, cache, group, share, geometry, means, reset_revision):
+        heads = self.model.groups[0].heads
+        if heads:
+            return Shares(cache, "stub", geometry, kv_heads=heads, reset_revision=reset_revision)
         return _core.Space(cache, "stub", geometry, reset_revision=reset_revision)
 
     def compute(self, request, block, before):

@@ -30,6 +30,19 @@ def scenario_tier_tp2(lab):
     return with_few(lab, checks.tier_twice, checks.tier(path=lab.fresh("p3"), disk_bytes="1GiB"))
 
 
+def scenario_shares(lab):
+    """Canonical shares: one worker loads what two have saved, and two what one has saved."""
+    jobs, told = {1: {"prompts": few(lab)}, 2: {"prompts": few(lab), **WORKERS}}, []
+    for wrote, reads in ((2, 1), (1, 2)):
+        make = checks.connector(path=lab.fresh(f"s{wrote}"), disk_bytes="1GiB", shares="canonical")
+        lab.live(make, settle=2, **jobs[wrote])
+        second = lab.live(make, settle=2, **jobs[reads])
+        n, found = checks.same(lab, second, lab.answers_without(**jobs[reads])), checks.hits(second)
+        checks.need(found > 0, f"TP {reads} found nothing of what TP {wrote} has saved")
+        told.append(f"{n} answers of TP {reads} equal to TP {reads} without Tenuto, {found:,} tokens from what TP {wrote} has saved")
+    return f"{'; '.join(told)} ({len(few(lab))} prompts)"
+
+
 def scenario_window(lab):
     """Gemma 3: layers with a sliding window of 64 tokens and layers without, two groups of blocks."""
     return checks.three_rounds(lab, checks.connector(path=lab.fresh("w1"), disk_bytes="1GiB"), model=lab.other_model("gemma3"))

@@ -16,11 +16,15 @@ stage_bytes     most memory through which KV pages that the cache's owner cannot
 save            false: load only
 slack           "auto": Tenuto's scheduler is told how much each step computes, and learns how long each layer takes, also from what an earlier run has learned
                 (tenuto.slack); the path of a slack-table file: from that; "off": it is told nothing
+shares          "rank": each worker's blocks are its own; "canonical": workers of every tensor_parallel_size that divides most_tp save and load shares of the
+                same blocks (docs/shares.md). All that is found is restored then, whatever plan says
+most_tp         of canonical shares; 8
 plan            "auto": what is computed faster than it is restored is computed, as soon as that is known; "off": all that is found is restored
 
 Written for vLLM 0.32, whose interface it is (KVConnectorBase_V1).
 """
 import logging
+import math
 from dataclasses import dataclass
 
 from vllm.distributed.kv_events import BlockRemoved, BlockStored
@@ -31,13 +35,14 @@ from vllm.v1.core.kv_cache_utils import maybe_convert_block_hash
 
 from tenuto import _core, slack
 from tenuto.options import count_of, flag_of, seconds_of
+from tenuto.shares import MOST_TP, Shares
 from tenuto.vllm.scheduler import Scheduler
 from tenuto.vllm.store import REMOTE_TIMEOUT_S, Config, Store, fingerprint, of_replica, size_of, warn_of_seed
 from tenuto.vllm.worker import Worker
 
 logger = init_logger(__name__)
 
-_OPTIONS = ("load", "load_timeout_s", "min_load_blocks", "stage_bytes", "save", "slack", "plan", "remote_timeout_s")
+_OPTIONS = ("load", "load_timeout_s", "min_load_blocks", "stage_bytes", "save", "slack", "plan", "remote_timeout_s", "shares", "most_tp")
 #: Statistics that the connector tells vLLM: by name what they count.
 COUNTERS = {
     "queried_blocks": "blocks that requests asked the cache for",
@@ -69,6 +74,7 @@ class ModelGroup:
     latent: bool
     rule: int
     window: int
+    heads: int  # in a page of a worker, where blocks are stored by head group; else 0
 
 
 class Model:
@@ -80,7 +86,8 @@ class Model:
         if parallel.pipeline_parallel_size > 1:
             raise NotImplementedError(f"tenuto: pipeline_parallel_size is {parallel.pipeline_parallel_size}: the connector does not know yet how to store blocks "
                                       "whose layers lie in several stages. Use pipeline_parallel_size 1, and tensor_parallel_size for more devices")
-        self.groups = [self._group(i, kv_cache_config.kv_cache_groups[i]) for i in kv_cache_config.prefix_cacheable_group_ids]
+        self.canonical, self.most_tp = _canonical(config), count_of(config.given.get("most_tp", MOST_TP), "most_tp", 1)
+        self.groups = [self._group(i, kv_cache_config.kv_cache_groups[i], self.canonical) for i in kv_cache_config.prefix_cacheable_group_ids]
         if not self.groups or {g.block_tokens for g in self.groups} != {self.groups[0].block_tokens}:
             sizes = [g.block_tokens for g in self.groups]
             raise NotImplementedError(f"tenuto: groups of layers whose blocks have different numbers of tokens ({sizes}) cannot be looked up together")
@@ -92,6 +99,9 @@ class Model:
             raise NotImplementedError(f"tenuto: vLLM hashes {kv_cache_config.hash_block_size} tokens at a time, its blocks have {self.block_tokens}")
         copies = max(1, getattr(kv_cache_config, "kv_tp_replicas", 1))
         tp = parallel.tensor_parallel_size
+        if self.canonical:
+            self.kv_heads = vllm_config.model_config.get_total_num_kv_heads()
+            copies = max(1, tp // self.kv_heads)
         if all(g.latent for g in self.groups):
             copies = tp
         rank = getattr(parallel, "rank", 0) % tp
@@ -102,20 +112,21 @@ class Model:
         self.writes = flag_of(config.given.get("save", True), "save")
         self.min_blocks = count_of(config.given.get("min_load_blocks", 1), "min_load_blocks", 1)
         self.layout = kv_cache_config.kv_cache_layout
-        self.slack, self.plans = slack.Setting(config.given.get("slack", "auto")), _plans(config)
+        self.slack, self.plans = slack.Setting(config.given.get("slack", "auto")), _plans(config) and not self.canonical
         self.timed = self._timed()
         events = vllm_config.kv_events_config
         self.events = bool(events and events.enable_kv_cache_events)
         self.means = self._means()
 
     @staticmethod
-    def _group(index, group):
+    def _group(index, group, canonical):
         spec, kind = group.kv_cache_spec, type(group.kv_cache_spec).__name__
         window = getattr(spec, "sliding_window", None) or 0
         if "Mamba" in kind or "CrossAttention" in kind or "ChunkedLocal" in kind or "CircularBuffer" in kind:
             raise NotImplementedError(f"tenuto: group {index} ({kind}): only full, sliding-window and latent attention can be stored")
         rule = _core.MATCH_WINDOW if window and "SlidingWindow" in kind else _core.MATCH_PREFIX
-        return ModelGroup(index, tuple(group.layer_names), spec.block_size, "MLA" in kind, rule, window if rule == _core.MATCH_WINDOW else 0)
+        return ModelGroup(index, tuple(group.layer_names), spec.block_size, "MLA" in kind, rule, window if rule == _core.MATCH_WINDOW else 0,
+                          spec.num_heads if canonical and "MLA" not in kind else 0)
 
     def _means(self):
         """Of everything beside tokens and weights' name that decides what the bytes of a block are."""
@@ -125,7 +136,7 @@ class Model:
             "dtype": str(model.dtype), "cache_dtype": str(cache.cache_dtype), "quantization": str(model.quantization), "layout": str(self.layout),
             "rope": [getattr(text, n, None) for n in ("rope_parameters", "rope_theta", "rope_scaling", "partial_rotary_factor")],
             "architecture": list(getattr(model.hf_config, "architectures", None) or ()), "layers": [g.layers for g in self.groups],
-            "block": self.block_tokens, "shares": self.shares, "pp": 1, "attention": str(getattr(self.vllm_config, "attention_config", "")),
+            "block": self.block_tokens, "shares": "canonical" if self.canonical else self.shares, "pp": 1, "attention": str(getattr(self.vllm_config, "attention_config", "")),
         })
 
     def _timed(self):
@@ -139,9 +150,21 @@ class Model:
         """The space of a share of a group's blocks."""
         model, cache_config = self.vllm_config.model_config, self.vllm_config.cache_config
         g = next(g for g in self.groups if g.index == group)
-        return _core.Space(cache, model.model, geometry, tenant=self.config.tenant, revision=f"{model.revision or ''}/{self.config.revision}/{means}",
-                           kv_dtype=f"{cache_config.cache_dtype}", hash_algorithm=f"vllm:{cache_config.prefix_caching_hash_algo}", tp_rank=share,
-                           tp_size=self.shares, group=group, match_rule=g.rule, window_tokens=g.window, reset_revision=reset_revision)
+        make = (lambda *what, **more: Shares(*what, kv_heads=self.kv_heads, most_tp=self.most_tp, **more)) if self.canonical else _core.Space
+        return make(cache, model.model, geometry, tenant=self.config.tenant, revision=f"{model.revision or ''}/{self.config.revision}/{means}",
+                    kv_dtype=f"{cache_config.cache_dtype}", hash_algorithm=f"vllm:{cache_config.prefix_caching_hash_algo}", tp_rank=share,
+                    tp_size=self.shares, group=group, match_rule=g.rule, window_tokens=g.window, reset_revision=reset_revision)
+
+    def parts(self):
+        """Operations of a load or save of a request, at most."""
+        return len(self.groups) * (math.gcd(self.kv_heads, self.most_tp) if self.canonical else 1)
+
+
+def _canonical(config):
+    value = config.given.get("shares", "rank")
+    if value not in ("rank", "canonical"):
+        raise ValueError(f'tenuto: shares: "rank" or "canonical" is wanted, not {value!r}')
+    return value == "canonical"
 
 
 def _plans(config):
@@ -183,7 +206,7 @@ class TenutoConnector(KVConnectorBase_V1, SupportsHMA):
         self._scheduler, self._worker = None, None
         if role == KVConnectorRole.SCHEDULER:
             if config.paths:  # a request has a load and a save of each group at most, and its last save may still be under way when others begin
-                config.options.setdefault("max_ops", min(4096, max(64, 4 * vllm_config.scheduler_config.max_num_seqs * len(self._model.groups))))
+                config.options.setdefault("max_ops", min(4096, max(64, 4 * vllm_config.scheduler_config.max_num_seqs * self._model.parts())))
             warn_of_seed(vllm_config.cache_config.prefix_caching_hash_algo, logger.warning)
             self._scheduler = Scheduler(self._model, Store(config, self._name, logger.info, logger.warning), self._layerwise, logger.warning,
                                         seconds_of(config.given.get("remote_timeout_s", REMOTE_TIMEOUT_S), "remote_timeout_s"))

@@ -11,11 +11,12 @@ from tenuto import _core
 
 @dataclass
 class Layer:
-    """One layer: `offsets` in bytes from the beginning of its storage to page 0 of each plane; `stride` from page to page."""
+    """One layer: `offsets` in bytes from the beginning of its storage to page 0 of each plane; `stride` from page to page. `order`: of heads and tokens in a page."""
     storage: tuple  # (address, bytes)
     offsets: tuple
     stride: int
     page_bytes: int
+    order: int = _core.NHD
 
 
 def layer_of(name, shape, strides, itemsize, address, storage, blocks):
@@ -40,6 +41,16 @@ def layer_of(name, shape, strides, itemsize, address, storage, blocks):
     return Layer(tuple(storage), tuple(offsets), step * whole, page * whole)
 
 
+def order_of(name, shape, strides, blocks, heads, layout):
+    """The order of heads and tokens in the pages of a tensor [blocks, heads, tokens, bytes of K and V], for canonical shares. Of one head either is the same:
+    `layout`, vLLM's name of the order of dimensions, says what it is where a worker has more. Raises NotImplementedError."""
+    if len(shape) != 4 or shape[0] != blocks or shape[1] != heads:
+        raise NotImplementedError(f'tenuto: shares: "canonical": {name} has shape {tuple(shape)}, and [{blocks} blocks, {heads} heads, tokens, bytes] is wanted. Use a '
+                                  "block_size that the attention's kernel has, or shares: rank")
+    heads_first = "NH" not in str(layout) if heads == 1 else strides[1] >= strides[2] * shape[2]
+    return _core.HND if heads_first else _core.NHD
+
+
 def _block_dimension(name, shape, blocks):
     for d, size in enumerate(shape[:2]):
         if size >= blocks and size % blocks == 0:
@@ -58,17 +69,17 @@ class Group:
     strides: list = field(default_factory=list)
 
 
-def group_of(index, names, layers, block_tokens, latent):
-    """A Group of Layers. All must be alike, for a block has one geometry. Raises ValueError, NotImplementedError."""
-    first = layers[0]
+def group_of(index, names, layers, block_tokens, latent, heads=0):
+    """A Group of Layers. All must be alike, for a block has one geometry. `heads`: of a page; 0: not told apart. Raises ValueError, NotImplementedError."""
+    first, heads = layers[0], heads or 1
     for name, layer in zip(names, layers):
-        if (layer.page_bytes, layer.stride, len(layer.offsets)) != (first.page_bytes, first.stride, len(first.offsets)):
+        if (layer.page_bytes, layer.stride, len(layer.offsets), layer.order) != (first.page_bytes, first.stride, len(first.offsets), first.order):
             raise NotImplementedError(f"tenuto: layer {name} of group {index} has pages of another size or stride than layer {names[0]}")
-    if first.page_bytes % block_tokens:
-        raise ValueError(f"tenuto: group {index}: {first.page_bytes} bytes are no whole number of bytes for each of {block_tokens} tokens")
+    if first.page_bytes % (block_tokens * heads):
+        raise ValueError(f"tenuto: group {index}: {first.page_bytes} bytes are no whole number of bytes for each of {block_tokens} tokens and {heads} heads")
     kinds = [_core.PLANE_LATENT] if latent else [_core.PLANE_K] + [_core.PLANE_V] * 7
-    planes = [(kinds[p if p < len(kinds) else -1], 1, first.page_bytes // block_tokens, 8) for p in range(len(first.offsets))]
-    geometry = _core.Geometry(len(layers), planes, block_tokens, 1)
+    planes = [(kinds[p if p < len(kinds) else -1], heads, first.page_bytes // (block_tokens * heads), 8) for p in range(len(first.offsets))]
+    geometry = _core.Geometry(len(layers), planes, block_tokens, 1, first.order)
     return Group(index, list(names), block_tokens, geometry.to_bytes())
 
 

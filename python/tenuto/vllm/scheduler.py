@@ -14,6 +14,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from tenuto import _core
+from tenuto.shares import Shares
 from tenuto.slack import Probe
 from tenuto.vllm.adapters import Adapters
 from tenuto.vllm.messages import Blocks, Step
@@ -50,6 +51,7 @@ class Scheduler:
     def __init__(self, model, store, layerwise, warn, remote_timeout_s=0.0):
         self.model, self.store, self.layerwise, self.warn = model, store, layerwise, warn
         self.hellos, self.generation, self.spaces = {}, 0, []
+        self.pages_per_hash = 1  # of the spaces: where heads lie apart in a page, its tokens are pages
         self.requests, self.loads = {}, []
         self.number, self.unconfirmed, self.saving, self.workers = 0, {}, OrderedDict(), 1
         self.pages_saving, self.wait_for, self.next_id, self.ending = {}, set(), 1, {}
@@ -79,18 +81,27 @@ class Scheduler:
             self.spaces, seen = [], set()
             for h in self.hellos.values():
                 for group, geometry in h.geometries.items():
-                    if (h.share, group) not in seen:
-                        seen.add((h.share, group))
-                        space = self.model.space(self.store.cache, group, h.share, _core.Geometry.from_bytes(geometry), h.means, self.revision)
-                        self.spaces.append((group, space))
-                        if self.layerwise:
-                            self.model.slack.restore(space, self.model.timed)
+                    if (h.share, group) in seen:
+                        continue
+                    seen.add((h.share, group))
+                    space = self.model.space(self.store.cache, group, h.share, _core.Geometry.from_bytes(geometry), h.means, self.revision)
+                    self._look_in(group, space, h.shares, seen)
             self.events.begin(self.store.cache)
         except (OSError, MemoryError) as e:
             self._failed(e)
             return False
         self.generation = self.store.generation
         return True
+
+    def _look_in(self, group, space, shares, seen):
+        """`space` is one of those that a request's blocks must be in. Canonical shares of one worker know those of all."""
+        if isinstance(space, Shares):
+            seen.update((share, group) for share in range(shares))
+            self.pages_per_hash = space.groups.geometry.pages_per_block
+        for one in space.all if isinstance(space, Shares) else (space,):
+            self.spaces.append((group, one))
+            if self.layerwise:
+                self.model.slack.restore(one, self.model.timed)
 
     def _keep_times(self, closing=False):
         """What was learned of layer times, for the next start. All shares of a layer take the same time, so one space's table is kept."""
@@ -114,7 +125,7 @@ class Scheduler:
         """All keys of the request's full blocks, as far as vLLM has hashed them."""
         hashes = t.request.block_hashes
         if len(hashes) > t.hashed and self.spaces and t.adapter is not None:
-            fresh = b"".join(self.adapters.named(bytes(h), t.adapter) for h in hashes[t.hashed:])
+            fresh = b"".join(self.adapters.named(bytes(h), t.adapter) * self.pages_per_hash for h in hashes[t.hashed:])
             t.keys += self.spaces[0][1].keys_from_hashes(fresh, len(bytes(hashes[0])))
             self.events.name(t, hashes, KEY)
             t.hashed = len(hashes)

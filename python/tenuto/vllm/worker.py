@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 
 from tenuto import _core
 from tenuto._streams import Streams
+from tenuto.shares import Shares
 from tenuto.vllm.feed import Feed
-from tenuto.vllm.layout import group_of, layer_of, place
+from tenuto.vllm.layout import group_of, layer_of, order_of, place
 from tenuto.vllm.messages import Done, Hello
 from tenuto.vllm.store import GONE, SAVE_PATIENCE_S, Stats, now
 
@@ -72,7 +73,9 @@ class Worker:
         self.tensors = caches
         for g in self.model.groups:
             names = [n for n in g.layers if n in layers]
-            self.groups.append(group_of(g.index, names, [layers[n] for n in names], g.block_tokens, g.latent))
+            for n in names if g.heads else ():
+                layers[n].order = order_of(n, caches[n].shape, caches[n].stride(), self.model.blocks, g.heads, self.model.layout)
+            self.groups.append(group_of(g.index, names, [layers[n] for n in names], g.block_tokens, g.latent, g.heads))
         self.ranges = place(self.groups, layers)
         device = next(iter(caches.values())).device
         if device.type == "cuda":
@@ -116,9 +119,19 @@ class Worker:
             self.registered = self.store.generation
         for g in self.groups:
             geometry = _core.Geometry.from_bytes(g.geometry)
+            space = self.model.space(cache, g.index, self.model.share, geometry, self.model.means, self.revision)
             if g.index not in self.pools:
-                self.pools[g.index] = _core.Pool(self.memory, geometry, self.model.blocks, g.base, g.strides)
-            self.spaces[g.index] = self.model.space(cache, g.index, self.model.share, geometry, self.model.means, self.revision)
+                where = self.model.blocks, g.base, g.strides
+                self.pools[g.index] = space.pool(self.memory, *where) if isinstance(space, Shares) else _core.Pool(self.memory, geometry, *where)
+            self.spaces[g.index] = space
+
+    def _load(self, group, keys, pages, **options):
+        space, pool = self.spaces[group], self.pools[group]
+        return space.load(keys, pool, pages, **options) if isinstance(space, Shares) else _core.Load(space, pool, keys, pages, **options)
+
+    def _save(self, group, keys, pages, **options):
+        space, pool = self.spaces[group], self.pools[group]
+        return space.save(keys, pool, pages, **options) if isinstance(space, Shares) else _core.Save(space, pool, keys, pages, **options)
 
     def _leave(self):
         if self.streams:
@@ -199,7 +212,7 @@ class Worker:
                 for group, (first, pages) in load.blocks.pages.items():
                     if pages:
                         keys = load.blocks.keys[first * _core.KEY_BYTES:(first + len(pages)) * _core.KEY_BYTES]
-                        part = _core.Load(self.spaces[group], self.pools[group], keys, pages, timeout=max(0.0, until - now()), **load.told)
+                        part = self._load(group, keys, pages, timeout=max(0.0, until - now()), **load.told)
                         load.parts[group] = (part, len(pages), pages)
                 load.waits = False
             except _core.Again:
@@ -338,7 +351,7 @@ class Worker:
             keys = blocks.keys[first * _core.KEY_BYTES:(first + len(pages)) * _core.KEY_BYTES]
             parent = blocks.keys[(first - 1) * _core.KEY_BYTES:first * _core.KEY_BYTES] if first else blocks.parent
             try:
-                save.parts[group] = _core.Save(self.spaces[group], self.pools[group], keys, pages, parent=parent)
+                save.parts[group] = self._save(group, keys, pages, parent=parent)
             except _core.Again:
                 self._abort(save)
                 return False
