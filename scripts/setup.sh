@@ -10,6 +10,7 @@ PACKAGES="
 	liburing-dev libxxhash-dev libcmocka-dev libjansson-dev zlib1g-dev libck-dev systemtap-sdt-dev
 	fio libclang-rt-14-dev shellcheck
 	libmicrohttpd-dev libyaml-dev libsystemd-dev libcurl4-openssl-dev libssl-dev libhiredis-dev
+	libzmq3-dev libmsgpack-dev
 	libucx-dev libucx0 ucx-utils ibverbs-providers iproute2
 	qemu-system-x86 busybox-static cpio
 "

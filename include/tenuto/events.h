@@ -75,6 +75,20 @@ TN_API long tn_cache_events(struct tn_cache *cache, uint64_t *cursor, struct tn_
 TN_API long tn_cache_snapshot(struct tn_cache *cache, void (*fn)(void *arg, const struct tn_block_event *event),
 			      void *arg, uint64_t *cursor);
 
+/** The place of tn_cache_snapshot_part before the first part. */
+#define TN_SNAPSHOT_BEGIN UINT32_MAX
+
+/**
+ * tn_cache_snapshot_part - a part of a snapshot, for who may not stop the cache's own thread for all of it
+ * @at:  TN_SNAPSHOT_BEGIN before the first part; out: where the next part begins, TN_SNAPSHOT_BEGIN: this was the last one
+ * @out: @max events, TN_TIERS_MAX at least. A part may have none although more parts follow
+ *
+ * The caller has a cursor of tn_cache_events first, and follows the events from there after the last part: they tell what changed between the parts.
+ *
+ * Of a cache that this process has opened. Any thread. Return: how many events, or -EINVAL.
+ */
+TN_API long tn_cache_snapshot_part(struct tn_cache *cache, uint32_t *at, struct tn_block_event *out, size_t max);
+
 #ifdef __cplusplus
 }
 #endif

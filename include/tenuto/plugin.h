@@ -34,6 +34,7 @@ enum tn_plugin_kind {
 	TN_PLUGIN_XFER = 2,	   /**< a backend of the transfer agent: struct tn_xfer_backend_ops (tenuto/xfer_backend.h) */
 	TN_PLUGIN_DEVICE_FILE = 3, /**< bytes between files and devices: struct tn_device_file_ops (tenuto/device_file.h) */
 	TN_PLUGIN_XFER_DIRECTORY = 4, /**< metadata of agents in one place: struct tn_xfer_directory_ops (tenuto/xfer_directory.h) */
+	TN_PLUGIN_EVENT_BUS = 5,   /**< carries block events to other processes: struct tn_event_bus_ops (tenuto/event_bus.h) */
 };
 
 /**

@@ -23,11 +23,15 @@
 #include <tenuto/layout.h>
 #include <tenuto/match.h>
 #include <tenuto/memory.h>
+#include <tenuto/names.h>
+#include <tenuto/prefix_tree.h>
+#include <tenuto/publish.h>
 #include <tenuto/remote.h>
 #include <tenuto/sequence.h>
 #include <tenuto/session.h>
 #include <tenuto/slack.h>
 #include <tenuto/status.h>
+#include <tenuto/subscribe.h>
 #include <tenuto/types.h>
 #include <tenuto/xfer.h>
 

@@ -92,6 +92,13 @@ void tn_watch_raise(struct tn_watch *w, tn_block b, enum tn_tier tier, enum tn_b
 			tn_events_raise(w->follower[i].ring, &e);
 }
 
+void tn_watch_repeat(struct tn_watch *w, tn_block b)
+{
+	for_each_tier(t, w->o.row)
+		if (tn_tier_has(t, b))
+			tn_watch_raise(w, b, t->tier, TN_EVENT_STORED);
+}
+
 int tn_watch_follow(struct tn_watch *w, struct tn_events *ring, const uint64_t *spaces)
 {
 	if (w->nfollowers == TN_SESSIONS_MAX)
@@ -141,7 +148,7 @@ void tn_watch_part(struct tn_watch *w, struct tn_watch_part *p)
 		p->at = tn_registry_next(reg, p->at);
 		if (p->at == TN_BLOCK_NONE)
 			return;
-		if (!is_among(p->spaces, tn_block_space(reg, p->at)))
+		if (p->spaces && !is_among(p->spaces, tn_block_space(reg, p->at)))
 			continue;
 		for_each_tier(t, w->o.row)
 			if (tn_tier_has(t, p->at))

@@ -45,12 +45,14 @@ int tn_watch_follow(struct tn_watch *w, struct tn_events *ring, const uint64_t *
 void tn_watch_unfollow(struct tn_watch *w, const uint64_t *spaces);
 /* A part of what a snapshot of those spaces says: blocks from at on, until out is full or many were looked at. */
 struct tn_watch_part {
-	const uint64_t *spaces;
+	const uint64_t *spaces; /* NULL: all */
 	tn_block at; /* the last one that was looked at, TN_BLOCK_NONE before the first; out: TN_BLOCK_NONE if that was all */
 	struct tn_block_event *out;
 	uint32_t n, max; /* n: out; max: TN_TIERS_MAX at least */
 };
 void tn_watch_part(struct tn_watch *w, struct tn_watch_part *p);
+/* Says of a block that is there, in which tiers it lies: raises STORED for each. */
+void tn_watch_repeat(struct tn_watch *w, tn_block b);
 void tn_watch_raise(struct tn_watch *w, tn_block b, enum tn_tier tier, enum tn_block_event_kind kind);
 void tn_watch_expire_at(struct tn_watch *w, tn_block b, uint64_t ttl_ns);
 /*

@@ -654,6 +654,8 @@ static int dispatch(struct call *c)
 		return check_writes(c->s, "tn_space_slack") ? -EROFS : set_slack(c);
 	case TN_WIRE_SLACK_GET:
 		return get_slack(c);
+	case TN_WIRE_NAMES:
+		return tn_served_names(c->s, space_of(c->s, w.number), c->asked, c->bytes);
 	default:
 		return tn_fail(-ENOSYS, "process %d: there is no call %u", (int)c->s->pid, c->kind);
 	}

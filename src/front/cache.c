@@ -18,6 +18,7 @@
 #include "device/direct.h"
 #include "drives/drives.h"
 #include "front/attach.h"
+#include "front/name_table.h"
 #include "front/serve.h"
 #include "region/latency.h"
 
@@ -184,6 +185,7 @@ void tn_cache_free(struct tn_cache *cache)
 		tn_put(a, cache->spaces[i], sizeof(struct tn_space));
 	}
 	tn_match_destroy(cache);
+	tn_names_destroy(cache->names);
 	tn_front_destroy(cache);
 	tn_session_destroy(cache->own);
 	for (uint32_t i = 0; i < 2; i++)

@@ -263,6 +263,8 @@ int tn_cache_latency(struct tn_cache *cache, enum tn_latency_kind kind, enum tn_
 	return 0;
 }
 
+#define PART_EVENTS_MAX 4096u /* of a snapshot, in one turn of the core */
+
 /* ---- blocks ----------------------------------------------------------------------------------------------- */
 
 long tn_cache_events(struct tn_cache *cache, uint64_t *cursor, struct tn_block_event *out, size_t max)
@@ -301,4 +303,28 @@ long tn_cache_snapshot(struct tn_cache *cache, void (*fn)(void *arg, const struc
 		return rc;
 	*cursor = s.cursor;
 	return s.count;
+}
+
+static int part_on_owner(struct tn_cache *cache, void *arg)
+{
+	tn_watch_part(cache->watch, arg);
+	return 0;
+}
+
+long tn_cache_snapshot_part(struct tn_cache *cache, uint32_t *at, struct tn_block_event *out, size_t max)
+{
+	struct tn_watch_part part = {.out = out};
+	int rc;
+
+	if (!cache || cache->attached || !at || !out || max < TN_TIERS_MAX)
+		return tn_fail(-EINVAL, "tn_cache_snapshot_part: no cache of this process, or no place for %u events", TN_TIERS_MAX);
+	if (tn_check_process(cache))
+		return -ECHILD;
+	part.at = *at == TN_SNAPSHOT_BEGIN ? TN_BLOCK_NONE : *at;
+	part.max = max < PART_EVENTS_MAX ? (uint32_t)max : PART_EVENTS_MAX;
+	rc = tn_owner_call(cache, part_on_owner, &part);
+	if (rc)
+		return rc;
+	*at = part.at == TN_BLOCK_NONE ? TN_SNAPSHOT_BEGIN : part.at;
+	return part.n;
 }

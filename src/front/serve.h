@@ -147,4 +147,9 @@ int tn_served_slack_get(struct tn_served *s, struct tn_space *space, const struc
 /* A table that is under way is forgotten. */
 void tn_served_slack_forget(struct tn_served *s);
 
+/* ---- names.c -------------------------------------------------------------------------------------------------- */
+
+/* Names of blocks that the process sends. asked: memory of the session. space: NULL: it has no such space open, and the detail is set. */
+int tn_served_names(struct tn_served *s, struct tn_space *space, const unsigned char *asked, uint32_t bytes);
+
 #endif

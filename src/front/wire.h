@@ -114,6 +114,7 @@ enum tn_wire_call {
 	TN_WIRE_SLACK_GET,	/* tn_wire_slack -> tn_wire_slack, a part of the table's bytes */
 	TN_WIRE_SPACE_STATS,	/* tn_wire_about: index, n: input tokens -> struct tn_space_stats; as the session stats */
 	TN_WIRE_REMOTE_STATS,	/* tn_wire_about -> struct tn_remote_stats */
+	TN_WIRE_NAMES,		/* tn_wire_names, keys, the parent's hash, hashes, token ids */
 };
 
 /* What a call without a struct of its own is about. */
@@ -188,6 +189,14 @@ struct tn_wire_pool {
 struct tn_wire_pool_told {
 	uint64_t life;
 	uint32_t number;
+};
+
+/* All parts are of whole 4-byte words, but the hashes: token ids lie behind them at the next whole word. */
+struct tn_wire_names {
+	uint32_t space, n;
+	uint32_t hash_bytes, group, block_tokens;
+	uint32_t has_parent, has_tokens;
+	uint32_t reserved;
 };
 
 struct tn_wire_plan {

@@ -8,6 +8,7 @@
 
 #include <tenuto/device_file.h>
 #include <tenuto/device_memory.h>
+#include <tenuto/event_bus.h>
 #include <tenuto/xfer_backend.h>
 #include <tenuto/xfer_directory.h>
 
@@ -67,6 +68,19 @@ static int check_directory(const struct tn_plugin *plugin, const char *path)
 	return 0;
 }
 
+static int check_event_bus(const struct tn_plugin *plugin, const char *path)
+{
+	const struct tn_event_bus_ops *ops = plugin->table;
+
+	if (ops->abi != TN_EVENT_BUS_ABI || ops->size != sizeof(*ops))
+		return tn_fail(-EPROTO, "'%s' has event calls of ABI %u, %zu bytes; this library has ABI %u, %zu bytes: take a plugin that was built for "
+			       "Tenuto %s", path, ops->abi, ops->size, TN_EVENT_BUS_ABI, sizeof(*ops), tn_version());
+	if (!ops->name || !ops->publisher_create || !ops->publisher_destroy || !ops->publish || !ops->serve || !ops->answer || !ops->follower_create ||
+	    !ops->follower_destroy || !ops->ask || !ops->receive || !ops->error)
+		return tn_fail(-EPROTO, "'%s' lacks an event call, all of which are always there: tenuto/event_bus.h lists them", path);
+	return 0;
+}
+
 static const struct {
 	const char *name;
 	int (*check)(const struct tn_plugin *plugin, const char *path);
@@ -75,6 +89,7 @@ static const struct {
 	[TN_PLUGIN_XFER] = {"transfer backend", check_xfer},
 	[TN_PLUGIN_DEVICE_FILE] = {"file transport", check_device_file},
 	[TN_PLUGIN_XFER_DIRECTORY] = {"directory of agents", check_directory},
+	[TN_PLUGIN_EVENT_BUS] = {"event bus", check_event_bus},
 };
 
 const char *tn_plugin_kind_name(uint32_t kind)
