@@ -48,6 +48,7 @@ enum tn_py_child { TN_PY_CLIENTS, TN_PY_POOLS, TN_PY_MEMORIES, TN_PY_SPACES, TN_
  * @closing:  calls that begin, and waits, end with an exception
  * @stuck:    something of it can never be given back: it is not closed, and goes with the process
  * @log:      called with each log line; NULL: none
+ * @publisher: of its events; NULL: none. Ends before the cache is closed
  * @children: by enum tn_py_child
  * @ops:      struct tn_py_op
  * @open:     in the list of all open caches
@@ -60,6 +61,7 @@ struct tn_py_cache {
 	bool closing;
 	bool stuck;
 	PyObject *log;
+	struct tn_publisher *publisher;
 	struct tn_py_link children[TN_PY_CHILDREN];
 	struct tn_py_link ops;
 	struct tn_py_link open;
@@ -76,6 +78,9 @@ struct tn_py_space {
 	uint32_t resets;
 	PyObject *model, *identity; /* as they were given: a reset opens the space again */
 };
+
+/** tn_py_space_enter - tn_py_enter of the space's cache; NULL with an exception: the space was closed, or its cache */
+struct tn_py_space *tn_py_space_enter(PyObject *self);
 
 /** struct tn_py_view - tenuto.View: where an array lies in memory, and what keeps it there; @device: that has the memory, -1: host memory */
 struct tn_py_view {

@@ -5,6 +5,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <tenuto/publish.h>
+
 #include "client.h"
 #include "op.h"
 
@@ -386,8 +388,10 @@ static int close_until(struct tn_py_cache *cache, uint64_t deadline_ns)
 	c = cache->c;
 	cache->c = NULL;
 	Py_BEGIN_ALLOW_THREADS;
+	tn_publish_stop(cache->publisher);
 	rc = tn_cache_close(c);
 	Py_END_ALLOW_THREADS;
+	cache->publisher = NULL;
 	return rc == -ECHILD ? 0 : rc;
 }
 

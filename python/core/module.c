@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "client.h"
+#include "events.h"
 #include "op.h"
 #include "xfer.h"
 
@@ -117,7 +118,8 @@ static int add_all(PyObject *module)
 			return -1;
 	if (PyModule_AddFunctions(module, tn_py_observe_methods))
 		return -1;
-	return tn_py_errors_add(module) || tn_py_match_add(module) || tn_py_heap_add(module) || tn_py_save_add(module) || tn_py_xfer_add(module) ? -1 : 0;
+	return tn_py_errors_add(module) || tn_py_match_add(module) || tn_py_heap_add(module) || tn_py_save_add(module) || tn_py_xfer_add(module) ||
+			       tn_py_events_add(module) ? -1 : 0;
 }
 
 /* The one symbol that the interpreter looks for. */

@@ -6,6 +6,7 @@
 
 #include <tenuto/slack.h>
 
+#include "names.h"
 #include "op.h"
 
 struct identity {
@@ -181,7 +182,7 @@ static int space_traverse(PyObject *self, visitproc visit, void *arg)
 }
 
 /* The space of a call, entered; NULL with an exception. */
-static struct tn_py_space *enter(PyObject *self)
+struct tn_py_space *tn_py_space_enter(PyObject *self)
 {
 	struct tn_py_space *space = (struct tn_py_space *)self;
 
@@ -209,7 +210,7 @@ static PyObject *space_keys(PyObject *self, PyObject *args, PyObject *kw)
 	max = tokens ? n / tn_geometry_block_tokens(&space->geometry) : 0;
 	if (tokens)
 		out = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)max * TN_PY_KEY_BYTES);
-	if (out && enter(self)) {
+	if (out && tn_py_space_enter(self)) {
 		struct tn_key *keys = (struct tn_key *)(void *)PyBytes_AsString(out);
 
 		TN_PY_CALL(space->cache, rc = tn_keys_from_tokens(space->s, tokens, n, extra.buf, (size_t)extra.len, keys, max));
@@ -240,7 +241,7 @@ static PyObject *space_keys_from_hashes(PyObject *self, PyObject *args, PyObject
 	} else {
 		n = hashes.len / hash_bytes;
 		out = PyBytes_FromStringAndSize(NULL, n / space->geometry.pages_per_block * TN_PY_KEY_BYTES);
-		if (out && enter(self)) {
+		if (out && tn_py_space_enter(self)) {
 			struct tn_key *keys = (struct tn_key *)(void *)PyBytes_AsString(out);
 
 			TN_PY_CALL(space->cache, rc = tn_keys_from_hashes(space->s, hashes.buf, (size_t)hash_bytes, (size_t)n, keys,
@@ -279,7 +280,7 @@ static PyObject *slack_text(const struct tn_slack *table)
 
 static PyObject *get_slack(PyObject *self)
 {
-	struct tn_py_space *space = enter(self);
+	struct tn_py_space *space = tn_py_space_enter(self);
 	struct tn_slack *table = NULL;
 	PyObject *out;
 	int rc;
@@ -340,7 +341,7 @@ static PyObject *space_slack(PyObject *self, PyObject *args, PyObject *kw)
 	table = slack_parse(text);
 	if (!table)
 		return NULL;
-	space = enter(self);
+	space = tn_py_space_enter(self);
 	if (space) {
 		TN_PY_CALL(space->cache, rc = tn_space_slack(space->s, table));
 		if (rc)
@@ -379,7 +380,7 @@ static PyObject *space_prefetch(PyObject *self, PyObject *args, PyObject *kw)
 	if (!PyArg_ParseTupleAndKeywords(args, kw, "O|O", names, &packed, &timeout) || tn_py_deadline(timeout, &deadline_ns) ||
 	    tn_py_keys(packed, &keys, &n))
 		return NULL;
-	space = enter(self);
+	space = tn_py_space_enter(self);
 	if (space) {
 		TN_PY_CALL(space->cache, rc = prefetch(space, keys.buf, n, deadline_ns));
 		if (rc < 0)
@@ -398,7 +399,7 @@ static PyObject *space_drop_blocks(PyObject *self, PyObject *packed)
 
 	if (tn_py_keys(packed, &keys, &n))
 		return NULL;
-	space = enter(self);
+	space = tn_py_space_enter(self);
 	if (space) {
 		TN_PY_CALL(space->cache, rc = tn_drop(space->s, keys.buf, n));
 		if (rc < 0)
@@ -418,7 +419,7 @@ static PyObject *space_drop(PyObject *self, PyObject *args, PyObject *kw)
 
 	if (!PyArg_ParseTupleAndKeywords(args, kw, "|O", names, &timeout) || tn_py_deadline(timeout, &deadline_ns))
 		return NULL;
-	space = enter(self);
+	space = tn_py_space_enter(self);
 	if (!space)
 		return NULL;
 	TN_PY_CALL(space->cache, rc = tn_space_drop(space->s, deadline_ns));
@@ -500,6 +501,10 @@ static PyMethodDef methods[] = {
 	 "For prompts that are computed as a whole; the times between two Load.wait of a load with input_tokens count without. Raises InvalidValue."},
 	{"prefetch", WITH_KEYWORDS(space_prefetch),
 	 "prefetch(keys, timeout=None)\n--\n\nBring blocks to host memory before they are asked for. Returns how many will be looked for."},
+	{"name_blocks", WITH_KEYWORDS(tn_py_space_name_blocks),
+	 "name_blocks(keys, hashes, hash_bytes, block_tokens, parent=None, token_ids=None, group=0)\n--\n\nWhat the engine calls consecutive blocks of a prompt, for\n"
+	 "who follows the cache's published events. hashes: hash_bytes each; parent: the one before the first; token_ids: 4 bytes per token.\n"
+	 "Whether the cache keeps names: without a publisher it does not."},
 	{"drop_blocks", space_drop_blocks, METH_O, "drop_blocks(keys)\n--\n\nForget single blocks. Returns how many were found."},
 	{"drop", WITH_KEYWORDS(space_drop),
 	 "drop(timeout=None)\n--\n\nForget all blocks of the space, durably. Raises Busy (loads or saves under way at the end of timeout), Timeout, Error."},

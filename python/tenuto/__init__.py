@@ -28,8 +28,8 @@ from ._core import (
     ANY_UID, HND, KEY_BYTES, MATCH_EXACT, MATCH_PREFIX, MATCH_WINDOW, NHD, PLANE_K, PLANE_LATENT, PLANE_SCALE_K, PLANE_SCALE_V, PLANE_STATE,
     PLANE_V, POOL_CROSS_LAYER, POOL_PAGES_PLANES, POOL_PLANE_REGION, POOL_PLANES_PAGES, SAVED_EXISTING, SAVED_FAILED, SAVED_HOST_ONLY, SAVED_NOT,
     SAVED_REJECTED, SAVED_STORED, TIER_DEVICE, TIER_DISK, TIER_HOST, TIER_NONE, TIER_REMOTE,
-    Again, Buffer, Busy, Closed, Denied, Error, Event, Forked, Geometry, InvalidValue, Load, Match, NotFound, OwnerGone, Pool, Query, Save,
-    SaveResult, Timeout, View, WrongVersion, match_all, match_begin, reslice, version)
+    Again, Buffer, Busy, Closed, Denied, Error, Event, Forked, Geometry, InvalidValue, Load, Match, NotFound, OwnerGone, Pool, PrefixTree, Query, Save,
+    SaveResult, Subscriber, Timeout, View, WrongVersion, match_all, match_begin, reslice, version)
 from .shares import Shares
 
 __all__ = [
@@ -37,7 +37,7 @@ __all__ = [
     'PLANE_STATE', 'PLANE_V', 'POOL_CROSS_LAYER', 'POOL_PAGES_PLANES', 'POOL_PLANE_REGION', 'POOL_PLANES_PAGES', 'SAVED_EXISTING', 'SAVED_FAILED',
     'SAVED_HOST_ONLY', 'SAVED_NOT', 'SAVED_REJECTED', 'SAVED_STORED', 'TIER_DEVICE', 'TIER_DISK', 'TIER_HOST', 'TIER_NONE', 'TIER_REMOTE',
     'Again', 'BlockEvent', 'Buffer', 'Busy', 'Cache', 'Closed', 'Completion', 'Denied', 'Error', 'Event', 'Forked', 'Geometry', 'InvalidValue', 'Load',
-    'Match', 'Memory', 'NotFound', 'OwnerGone', 'Pool', 'PoolShare', 'Query', 'Save', 'SaveResult', 'Shares', 'Space', 'Timeout', 'View', 'WrongVersion', 'attach', 'attach_store',
+    'Match', 'Memory', 'NotFound', 'OwnerGone', 'Pool', 'PoolShare', 'PrefixTree', 'Query', 'Save', 'SaveResult', 'Shares', 'Space', 'Subscriber', 'Timeout', 'View', 'WrongVersion', 'attach', 'attach_store',
     'kv_planes', 'match_all', 'match_begin', 'reslice', 'strided', 'to_logging', 'version']
 
 __version__ = version()
@@ -276,6 +276,17 @@ class Cache(_core.Cache):
         """Every block that the cache holds now, and the cursor from which block_events goes on."""
         events, cursor = _core.snapshot(self)
         return [BlockEvent(*e) for e in events], cursor
+
+    def publish(self, spec: str) -> None:
+        """Publish the events of blocks that have an engine's name (Space.name_blocks), until the cache is closed.
+
+        spec: "zmq,endpoint=tcp://127.0.0.1:5557,replay=tcp://127.0.0.1:5558" and more (docs/events.md). Raises InvalidValue, NotFound (no such plugin), Error.
+        """
+        _core.publish(self, spec)
+
+    def publish_stats(self) -> dict[str, int]:
+        """What the publisher has done: events, unnamed, batches, bytes, gaps, snapshots, lag_ns. Raises NotFound (none)."""
+        return _core.publish_stats(self)
 
     def phase(self, phase: str, slack_ns: int = 0) -> None:
         """A hint: "prefill" or "decode", with the time for which no load is expected."""
