@@ -69,6 +69,9 @@ const struct config_setting config_settings[] = {
 	{"offload", CONFIG_CHOICE, AT(offload), 0, 0, offloads, false,
 	 "When a block in host memory is written to the remote stores. after_reuse: once a load took it; on_evict: before it leaves memory; always: when "
 	 "it was saved."},
+	{"events", CONFIG_TEXT, AT(events), 0, 0, NULL, false,
+	 "Where block events are published for routers, as zmq,endpoint=tcp://127.0.0.1:5557,replay=tcp://127.0.0.1:5558 in vLLM's form "
+	 "(docs/events.md). Whoever can connect reads which blocks are here. off: nowhere."},
 	{"socket", CONFIG_SOCKET, AT(socket), 0, 0, NULL, false,
 	 "Unix socket at which processes of the same user attach to the cache (tn_cache_attach), as /run/tenuto/tenuto.sock: a path of at "
 	 "most 107 bytes in a directory that is there. auto: tenuto.sock in $RUNTIME_DIRECTORY (systemd's), $XDG_RUNTIME_DIR or /run/tenuto, "
@@ -116,6 +119,7 @@ void config_init(struct config *c)
 		.cluster_secret_file = "off",
 		.remote = "off",
 		.offload = o.offload,
+		.events = "off",
 		.max_ops = o.max_ops,
 		.max_op_blocks = o.max_op_blocks,
 		.io_engine = o.io_engine,

@@ -78,6 +78,7 @@ struct config {
 	const char *cluster_secret_file; /* or "off" */
 	const char *offload;
 	char remote[CONFIG_SPECS_BYTES]; /* likewise; several have ";" between them */
+	const char *events; /* where they are published, or "off" */
 	uint64_t max_blocks, max_ops, max_op_blocks;
 	const char *io_engine;
 	uint64_t io_depth, executors, workers;

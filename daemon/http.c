@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "address.h"
+#include "events.h"
 #include "journal.h"
 #include "../cli/cli.h"
 #include "../cli/metrics.h"
@@ -38,6 +39,7 @@ struct http {
 	struct connection connection[PLACES]; /* the thread's */
 	pthread_mutex_t lock; /* of the rest: held while the cache is asked */
 	struct tn_cache *cache;
+	struct tn_publisher *publisher;
 	bool closes;
 };
 
@@ -82,6 +84,7 @@ static enum MHD_Result answer_metrics(struct http *http, struct MHD_Connection *
 	if (!out)
 		return answer_text(to, MHD_HTTP_INTERNAL_SERVER_ERROR, "no memory\n");
 	rc = metrics_print(http->cache, out);
+	events_print(http->publisher, out);
 	fprintf(out, "# HELP tenutod_log_lost_lines_total Log lines that nobody took.\n# TYPE tenutod_log_lost_lines_total counter\n"
 		"tenutod_log_lost_lines_total %" PRIu64 "\n", journal_lost());
 	if (fclose(out) || rc) {
@@ -321,12 +324,13 @@ void http_stop(struct http *http)
 	free_http(http);
 }
 
-void http_cache_is_open(struct http *http, struct tn_cache *cache)
+void http_cache_is_open(struct http *http, struct tn_cache *cache, struct tn_publisher *publisher)
 {
 	if (!http)
 		return;
 	pthread_mutex_lock(&http->lock);
 	http->cache = cache;
+	http->publisher = publisher;
 	pthread_mutex_unlock(&http->lock);
 }
 
@@ -336,6 +340,7 @@ void http_cache_closes(struct http *http)
 		return;
 	pthread_mutex_lock(&http->lock);
 	http->cache = NULL;
+	http->publisher = NULL;
 	http->closes = true;
 	pthread_mutex_unlock(&http->lock);
 }

@@ -26,6 +26,7 @@
 #include <tenuto/session.h>
 
 #include "config.h"
+#include "events.h"
 #include "http.h"
 #include "journal.h"
 #include "tables.h"
@@ -253,6 +254,7 @@ struct service {
 	bool works;  /* the second thread may be waiting for a file of the configuration */
 	bool syncs;  /* it is at the files of the tables, and has them to itself */
 	struct tn_cache *cache; /* in OPEN, until the main thread takes it */
+	struct tn_publisher *publisher; /* of its events; NULL: none. The main thread's, once it has the cache */
 	int code; /* of the exit, in FAILED */
 };
 
@@ -292,13 +294,15 @@ static int open_and_serve(struct service *s, const struct tn_serve_opts *rules)
 	tn_cache_stat(cache, "blocks", &blocks);
 
 	/* Whatever reaches the cache from outside begins here, before systemd is told; the sessions end when the cache closes. */
+	s->publisher = events_start(cache, s->config->events);
 	rc = serve_by(cache, s->config, s->given, rules);
 	if (rc) {
 		rc = fail(rc, "cannot serve the cache");
+		tn_publish_stop(s->publisher);
 		tn_cache_close(cache);
 		return rc;
 	}
-	http_cache_is_open(s->http, cache);
+	http_cache_is_open(s->http, cache, s->publisher);
 	journal_line(TN_LOG_INFO, "ready: %" PRIu64 " blocks are there", blocks);
 	if (enter(s, OPEN, cache))
 		sd_notify(0, "READY=1\nSTATUS=ready");
@@ -542,6 +546,7 @@ static int close_cache(struct service *s, struct tn_cache *cache)
 	int rc;
 
 	http_cache_closes(s->http);
+	tn_publish_stop(s->publisher);
 	rc = tn_cache_close(cache);
 	if (rc)
 		return fail(rc, "the cache is closed, and not all of it is durable");
