@@ -19,6 +19,7 @@ slack           "auto": Tenuto's scheduler is told how much each step computes, 
 shares          "rank": each worker's blocks are its own; "canonical": workers of every tensor_parallel_size that divides most_tp save and load shares of the
                 same blocks (docs/shares.md). All that is found is restored then, whatever plan says
 most_tp         of canonical shares; 8
+publish_tokens  true: token ids go to the cache with vLLM's block hashes, for who follows its published events. They are the prompts; false
 plan            "auto": what is computed faster than it is restored is computed, as soon as that is known; "off": all that is found is restored
 
 Written for vLLM 0.32, whose interface it is (KVConnectorBase_V1).
@@ -36,13 +37,14 @@ from vllm.v1.core.kv_cache_utils import maybe_convert_block_hash
 from tenuto import _core, slack
 from tenuto.options import count_of, flag_of, seconds_of
 from tenuto.shares import MOST_TP, Shares
+from tenuto.vllm.names import Names
 from tenuto.vllm.scheduler import Scheduler
 from tenuto.vllm.store import REMOTE_TIMEOUT_S, Config, Store, fingerprint, of_replica, size_of, warn_of_seed
 from tenuto.vllm.worker import Worker
 
 logger = init_logger(__name__)
 
-_OPTIONS = ("load", "load_timeout_s", "min_load_blocks", "stage_bytes", "save", "slack", "plan", "remote_timeout_s", "shares", "most_tp")
+_OPTIONS = ("load", "load_timeout_s", "min_load_blocks", "stage_bytes", "save", "slack", "plan", "remote_timeout_s", "shares", "most_tp", "publish_tokens")
 #: Statistics that the connector tells vLLM: by name what they count.
 COUNTERS = {
     "queried_blocks": "blocks that requests asked the cache for",
@@ -113,6 +115,7 @@ class Model:
         self.min_blocks = count_of(config.given.get("min_load_blocks", 1), "min_load_blocks", 1)
         self.layout = kv_cache_config.kv_cache_layout
         self.slack, self.plans = slack.Setting(config.given.get("slack", "auto")), _plans(config) and not self.canonical
+        self.names = Names(self.block_tokens, flag_of(config.given.get("publish_tokens", False), "publish_tokens"))
         self.timed = self._timed()
         events = vllm_config.kv_events_config
         self.events = bool(events and events.enable_kv_cache_events)

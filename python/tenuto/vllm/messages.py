@@ -27,6 +27,7 @@ class Blocks:
     pages: dict
     parent: bytes | None = None
     is_async: bool = False
+    names: tuple | None = None  # of a save: vLLM's hashes of the blocks, the one before them, token ids (Names.of)
 
 
 @dataclass

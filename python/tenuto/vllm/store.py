@@ -28,7 +28,7 @@ _CACHE_NUMBERS = {**dict.fromkeys(("disk_bytes", "host_bytes", "write_bytes_per_
                   **dict.fromkeys(("max_blocks", "max_ops", "max_op_blocks", "io_depth", "executors", "workers", "transfer_streams"), count_of),
                   **dict.fromkeys(("offload_lag_ms", "durability_ms"), ms_of)}
 _CACHE_FLAGS = ("verify", "read_only")
-_COMMON = ("path", "socket", "store", "token", "serve", "tenant", "revision", "retry_s")
+_COMMON = ("path", "socket", "store", "token", "serve", "events", "tenant", "revision", "retry_s")
 
 #: Stores whose cache this process has opened, by the socket that they are served at: who runs beside the owner uses its cache, and not the socket.
 _owned = {}
@@ -51,6 +51,7 @@ class Config:
                              'cache) and "store" (a directory whose owner serves it) is wanted')
         self.token = given.get("token")
         self.serve = given.get("serve")
+        self.events = text_of(given.get("events", ""), "events")
         self.tenant = text_of(given.get("tenant", ""), "tenant")
         self.revision = text_of(given.get("revision", ""), "revision")
         self.retry_s = seconds_of(given.get("retry_s", 1.0), "retry_s")
@@ -58,8 +59,8 @@ class Config:
         self.options = {n: text_of(given[n], n) for n in _CACHE_TEXTS if n in given}
         self.options.update({n: read(given[n], n) for n, read in _CACHE_NUMBERS.items() if n in given})
         self.options.update({n: flag_of(given[n], n) for n in _CACHE_FLAGS if n in given})
-        if not self.paths and self.options:
-            wrong = sorted(set(self.options) - {"instance"})
+        if not self.paths and (self.options or self.events):
+            wrong = sorted({*self.options, *(["events"] if self.events else [])} - {"instance"})
             if wrong:
                 raise ValueError(f"tenuto: {', '.join(wrong)}: only the owner of a cache decides that; it is attached to here")
         self.given = given
@@ -70,7 +71,7 @@ def of_replica(config, parallel):
     rank = parallel.data_parallel_rank_local
     if not config.paths or not (parallel.data_parallel_index if rank is None else rank):
         return config
-    owners = {"path", "serve", *_CACHE_TEXTS, *_CACHE_NUMBERS, *_CACHE_FLAGS} - {"instance"}
+    owners = {"path", "serve", "events", *_CACHE_TEXTS, *_CACHE_NUMBERS, *_CACHE_FLAGS} - {"instance"}
     given = {k: v for k, v in config.given.items() if k not in owners}
     return Config({**given, "store": config.paths[0]}, given)
 
@@ -114,6 +115,8 @@ class Store:
         self.generation = 1
         self.socket = c.serve or default_socket(name)
         try:
+            if c.events:
+                _core.publish(self.cache, c.events)
             self.cache._serve(os.fsencode(self.socket), (), False)
         except BaseException:
             self.cache.close()

@@ -351,6 +351,8 @@ class Worker:
             keys = blocks.keys[first * _core.KEY_BYTES:(first + len(pages)) * _core.KEY_BYTES]
             parent = blocks.keys[(first - 1) * _core.KEY_BYTES:first * _core.KEY_BYTES] if first else blocks.parent
             try:
+                if self.model.share == 0:
+                    self.model.names.give(self.spaces[group], group, keys, first, blocks.names)
                 save.parts[group] = self._save(group, keys, pages, parent=parent)
             except _core.Again:
                 self._abort(save)
