@@ -58,6 +58,7 @@ enum tn_bus_message_kind {
 	TN_BUS_LIVE,	  /**< a batch */
 	TN_BUS_ANSWER,	  /**< a batch that was asked for */
 	TN_BUS_END,	  /**< the end of what was asked for */
+	TN_BUS_BUSY,	  /**< too many ask at this moment */
 };
 
 /**
@@ -86,12 +87,12 @@ struct tn_bus_message {
  * @publisher_destroy: what is still queued is lost
  * @publish:           sends a batch, of @n events or none. Never waits: who does not read fast enough misses it. Bytes of the batch, or -ENOMEM
  * @serve:             answers who asks for old batches, for @timeout_ms at most. 1 and *client: that one asks for a snapshot; 0
- * @answer:            a part of a snapshot; @last: the end follows. 0; -EAGAIN: later; -ENOENT: the client is gone; -ENOMEM
+ * @answer:            a part of a snapshot; @last: the end follows. @events NULL: none now, ask again. 0; -EAGAIN: later; -ENOENT: the client is gone; -ENOMEM
  * @follower_create:   0 and *out; -EINVAL. Waits for nobody
  * @follower_destroy:  or NULL
  * @ask:               for batches from a sequence on, or TN_BUS_SNAPSHOT. Answers of an earlier question are dropped. 0; -ENOTSUP: there is no address
  *                     for questions; -EAGAIN
- * @receive:           @answers: only TN_BUS_ANSWER and TN_BUS_END, while live batches wait; also TN_BUS_LOST. Waits @timeout_ms at most. 0; -EBADMSG: a
+ * @receive:           @answers: only what belongs to a question, while live batches wait; also TN_BUS_LOST. Waits @timeout_ms at most. 0; -EBADMSG: a
  *                     message that is no batch, which was dropped
  * @error:             why the last call of this thread that failed has failed
  */

@@ -28,7 +28,7 @@ struct follower {
 
 static void *open_socket(struct follower *f, int type)
 {
-	int linger = 0, hwm = 100000, first = RECONNECT_MS, max = RECONNECT_MAX_MS;
+	int linger = 0, hwm = (int)f->o.hwm, first = RECONNECT_MS, max = RECONNECT_MAX_MS;
 	int64_t bytes = MESSAGE_BYTES_MAX;
 	void *socket = zmq_socket(f->context, type);
 
@@ -162,12 +162,13 @@ static int read_batch(struct follower *f, void *socket, uint32_t kind, struct tn
 	rc = read_frames(socket, sequence, &payload);
 	if (rc == 0) {
 		*out = (struct tn_bus_message){.kind = kind, .sequence = zmq_bus_get(sequence)};
-		if (kind == TN_BUS_ANSWER && out->sequence == ZMQ_BUS_END)
-			out->kind = TN_BUS_END;
-		else
+		if (kind == TN_BUS_ANSWER && out->sequence == ZMQ_BUS_END) {
+			out->kind = zmq_msg_size(&payload) ? TN_BUS_BUSY : TN_BUS_END;
+		} else {
 			rc = form_read(zmq_msg_data(&payload), zmq_msg_size(&payload), &f->events);
-		out->events = f->events.event;
-		out->n = out->kind == TN_BUS_END ? 0 : f->events.n;
+			out->events = f->events.event;
+			out->n = f->events.n;
+		}
 	}
 	zmq_msg_close(&payload);
 	return rc == -ENOMEM ? zmq_bus_fail(-EBADMSG, "zmq: a batch of more events than memory takes") : rc;

@@ -221,6 +221,18 @@ static int send_end(struct publisher *p, const struct client *c)
 	return send_answer(p, c, "", ZMQ_BUS_END, NULL);
 }
 
+/* Who is not told asks again after a while, all the same. */
+static void refuse(struct publisher *p, const struct client *c)
+{
+	zmq_msg_t text;
+
+	if (zmq_msg_init_size(&text, strlen(ZMQ_BUS_BUSY)))
+		return;
+	memcpy(zmq_msg_data(&text), ZMQ_BUS_BUSY, strlen(ZMQ_BUS_BUSY));
+	send_answer(p, c, "", ZMQ_BUS_END, &text);
+	zmq_msg_close(&text);
+}
+
 /* The place of a client that asks; a new question of the same client takes the place of its old one. NULL: too many ask. */
 static struct client *place_for(struct publisher *p, const unsigned char *identity, size_t bytes)
 {
@@ -242,7 +254,7 @@ static int take_question(struct publisher *p, const unsigned char *identity, siz
 
 	if (!c) {
 		memcpy(refused.identity, identity, identity_bytes);
-		send_end(p, &refused);
+		refuse(p, &refused);
 		return 0;
 	}
 	memcpy(c->identity, identity, identity_bytes);
@@ -334,19 +346,22 @@ int publisher_answer(void *publisher, uint64_t client, uint64_t sequence, const 
 
 	if (c->asks != SNAPSHOT || c->life != client)
 		return -ENOENT;
-	if (events) {
-		rc = payload_of(p, 0, events, n, &payload);
-		if (rc)
-			return rc;
-		rc = send_answer(p, c, p->o.topic, sequence, &payload);
-		zmq_msg_close(&payload);
-		if (rc == -EAGAIN && now_ns() - c->taken_ns < CLIENT_NS)
-			return rc;
-		c->taken_ns = now_ns();
-		if (rc)
-			c->asks = NOBODY;
-		if (rc)
-			return -ENOENT;
+	if (!events) {
+		refuse(p, c);
+		c->asks = NOBODY;
+		return 0;
+	}
+	rc = payload_of(p, 0, events, n, &payload);
+	if (rc)
+		return rc;
+	rc = send_answer(p, c, p->o.topic, sequence, &payload);
+	zmq_msg_close(&payload);
+	if (rc == -EAGAIN && now_ns() - c->taken_ns < CLIENT_NS)
+		return rc;
+	c->taken_ns = now_ns();
+	if (rc) {
+		c->asks = NOBODY;
+		return -ENOENT;
 	}
 	if (last) { /* the end goes like that of old batches, none of which is left */
 		c->asks = OLD_BATCHES;

@@ -11,6 +11,8 @@
 #define ZMQ_BUS_SNAPSHOT "snapshot"
 /* The sequence behind the last answer: -1. */
 #define ZMQ_BUS_END UINT64_MAX
+/* What the last answer has in the place of a batch if too many ask. */
+#define ZMQ_BUS_BUSY "busy"
 #define ZMQ_BUS_TEXT 256
 
 /* texts stay the caller's. 0 or -EINVAL with the parameter. */

@@ -24,7 +24,7 @@
 
 #define TURN_MS 50
 #define ANSWER_NS UINT64_C(5000000000) /* without a part of the answer for so long: ask anew */
-#define AGAIN_NS UINT64_C(1000000000)  /* between snapshots that bring nothing new */
+#define AGAIN_NS UINT64_C(500000000)   /* after an answer that too many ask */
 
 enum state { LIVE, FILLING, LOADING };
 
@@ -43,7 +43,7 @@ struct tn_subscriber {
 	bool from_first; /* old batches were asked for from the first on */
 	bool no_snapshots; /* the publisher has given none when it was asked */
 	bool any_live;	 /* since the publisher was there */
-	uint64_t last_live, answer_ns, asked_ns;
+	uint64_t last_live, answer_ns;
 };
 
 /* ---- taking over ------------------------------------------------------------------------------------------------- */
@@ -97,7 +97,7 @@ static void ask(struct tn_subscriber *s, enum state state, uint64_t sequence)
 	s->state = state;
 	s->begun = s->lost = false;
 	s->from_first = sequence == 0;
-	s->answer_ns = s->asked_ns = now;
+	s->answer_ns = now;
 	s->now.replays += state == FILLING;
 	if (s->ops->ask(s->bus, sequence) == -ENOTSUP) { /* what comes from now on is all there is */
 		if (state == LOADING || s->from_first)
@@ -223,6 +223,9 @@ static void take_message(struct tn_subscriber *s, const struct tn_bus_message *m
 		if (s->state != LIVE)
 			end_answer(s);
 		break;
+	case TN_BUS_BUSY: /* live batches wait meanwhile */
+		s->answer_ns = tn_now_ns(&tn_clock_system) - ANSWER_NS + AGAIN_NS;
+		break;
 	default:
 		break;
 	}
@@ -235,7 +238,7 @@ static void ask_anew(struct tn_subscriber *s)
 {
 	uint64_t now = tn_now_ns(&tn_clock_system);
 
-	if (s->state != LIVE && now - s->answer_ns > ANSWER_NS && now - s->asked_ns > AGAIN_NS)
+	if (s->state != LIVE && now > s->answer_ns + ANSWER_NS)
 		begin(s);
 }
 

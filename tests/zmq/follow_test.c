@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Followers of a publisher over real sockets: early, slow, restarted again and again, and late. Batches are lost before they are published, and on
+ * their way to the slow one; the publisher starts again. In the end each follower's tree is what the publisher has.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <tenuto/event_bus.h>
+#include <tenuto/prefix_tree.h>
+#include <tenuto/subscribe.h>
+
+#include "base/rng.h"
+#include "plugin/loader.h"
+#include "tn_test.h"
+
+#define KEYS 5000u
+#define BATCH 100u
+#define PART 300u
+#define TIERS 4u
+
+enum { EARLY, SLOW, RESTARTED, LATE, TRUTH, COLUMNS };
+
+struct source {
+	const struct tn_event_bus_ops *ops;
+	void *bus;
+	struct tn_rng rng;
+	char spec[256];
+	bool has[KEYS][TIERS];
+	uint64_t sequence, events, lost, restarts;
+	uint64_t client, client_sequence; /* that takes a snapshot */
+	uint32_t client_at;
+	bool has_client;
+};
+
+static void fill(struct tn_bus_event *e, uint32_t key, uint32_t tier, bool stored)
+{
+	uint64_t mixed = (key + 1) * 0x9e3779b97f4a7c15u;
+
+	*e = (struct tn_bus_event){.kind = stored ? TN_BUS_STORED : TN_BUS_REMOVED, .tier = (uint8_t)(tier + 1), .hash_bytes = 32, .block_tokens = 16};
+	memset(e->hash, (int)key, sizeof(e->hash));
+	for (int i = 0; i < 8; i++)
+		e->hash[24 + i] = (unsigned char)(mixed >> (56 - 8 * i));
+}
+
+static void start_bus(struct source *s)
+{
+	char endpoint[64], replay[64];
+	const struct tn_xfer_param params[] = {{"endpoint", endpoint}, {"replay", replay}, {"buffer", "50"}, {"hwm", "4"}};
+
+	snprintf(endpoint, sizeof(endpoint), "ipc:///tmp/tenuto-follow-%d", (int)getpid());
+	snprintf(replay, sizeof(replay), "ipc:///tmp/tenuto-follow-%d-replay", (int)getpid());
+	snprintf(s->spec, sizeof(s->spec), "zmq,endpoint=%s,replay=%s,hwm=4", endpoint, replay);
+	assert_int_equal(s->ops->publisher_create(params, 4, &s->bus), 0);
+	s->sequence = 0;
+	s->has_client = false;
+}
+
+static void stop_bus(struct source *s)
+{
+	s->ops->publisher_destroy(s->bus);
+	s->bus = NULL;
+}
+
+/* Some blocks come and go. One batch in a hundred is lost. */
+static void publish_changes(struct source *s)
+{
+	struct tn_bus_event e[BATCH];
+
+	for (uint32_t i = 0; i < BATCH; i++) {
+		uint32_t key = tn_rng_below(&s->rng, KEYS), tier = tn_rng_below(&s->rng, TIERS);
+
+		s->has[key][tier] = !s->has[key][tier];
+		fill(&e[i], key, tier, s->has[key][tier]);
+	}
+	s->events += BATCH;
+	if (tn_rng_below(&s->rng, 100) == 0)
+		s->lost++;
+	else
+		assert_true(s->ops->publish(s->bus, s->sequence, 1.0, e, BATCH) > 0);
+	s->sequence++;
+}
+
+static void send_part(struct source *s)
+{
+	struct tn_bus_event e[PART];
+	uint32_t n = 0, at = s->client_at;
+	int rc;
+
+	for (; at < KEYS && n + TIERS <= PART; at++)
+		for (uint32_t t = 0; t < TIERS; t++)
+			if (s->has[at][t])
+				fill(&e[n++], at, t, true);
+	rc = s->ops->answer(s->bus, s->client, s->client_sequence, e, n, at == KEYS);
+	if (rc == -EAGAIN)
+		return;
+	s->client_at = at;
+	s->has_client = rc == 0 && at < KEYS;
+}
+
+static void serve(struct source *s, int timeout_ms)
+{
+	uint64_t client;
+
+	if (s->has_client)
+		send_part(s);
+	while (s->ops->serve(s->bus, timeout_ms, &client) > 0) {
+		if (s->has_client) {
+			s->ops->answer(s->bus, client, 0, NULL, 0, true); /* busy: ask again */
+			continue;
+		}
+		s->has_client = true;
+		s->client = client;
+		s->client_sequence = s->sequence;
+		s->client_at = 0;
+	}
+}
+
+static void be_slow(void *arg, uint64_t sequence, const struct tn_bus_event *event)
+{
+	if (sequence % 16 == 0 && event->hash[31] % 64 == 0)
+		usleep(2000);
+}
+
+static struct tn_subscriber *follow(const struct source *s, struct tn_tree *tree, uint32_t column)
+{
+	const struct tn_subscribe_opts o = {.size = sizeof(o), .tree = tree, .cache = column, .on_event = column == SLOW ? be_slow : NULL};
+	struct tn_subscriber *out;
+
+	assert_int_equal(tn_subscribe_start(s->spec, &o, &out), 0);
+	return out;
+}
+
+static struct tn_subscribe_state state_of(struct tn_subscriber *s)
+{
+	struct tn_subscribe_state state = {.size = sizeof(state)};
+
+	assert_int_equal(tn_subscribe_state(s, &state), 0);
+	return state;
+}
+
+/* What the publisher has. */
+static void write_truth(const struct source *s, struct tn_tree *tree)
+{
+	struct tn_bus_event e;
+
+	tn_tree_clear(tree, TRUTH);
+	for (uint32_t k = 0; k < KEYS; k++)
+		for (uint32_t t = 0; t < TIERS; t++)
+			if (s->has[k][t]) {
+				fill(&e, k, t, true);
+				tn_tree_store(tree, TRUTH, (enum tn_tier)(t + 1), tn_tree_key(e.hash, e.hash_bytes));
+			}
+}
+
+/* Nothing changes any more: the followers catch up, each with what there is. */
+static void catch_up(struct source *s, struct tn_tree *tree, struct tn_subscriber *const *sub)
+{
+	uint64_t until = tn_test_deadline(), want, blocks;
+	uint32_t equal = 0;
+
+	write_truth(s, tree);
+	want = tn_tree_digest(tree, TRUTH, &blocks);
+	while (equal < TRUTH && tn_test_now() < until) {
+		s->ops->publish(s->bus, s->sequence++, 1.0, NULL, 0);
+		for (int i = 0; i < 10; i++)
+			serve(s, 2);
+		equal = 0;
+		for (uint32_t c = 0; c < TRUTH; c++)
+			equal += state_of(sub[c]).current && tn_tree_digest(tree, c, &blocks) == want;
+	}
+	for (uint32_t c = 0; c < TRUTH; c++) {
+		struct tn_subscribe_state state = state_of(sub[c]);
+
+		printf("# follower %u: %llu events, %llu gaps, %llu replays, %llu snapshots, %llu restarts, current %d\n", c,
+		       (unsigned long long)state.events, (unsigned long long)state.gaps, (unsigned long long)state.replays,
+		       (unsigned long long)state.snapshots, (unsigned long long)state.restarts, state.current);
+		assert_true(tn_tree_digest(tree, c, &blocks) == want);
+		assert_int_equal(state.bad, 0);
+	}
+}
+
+static void every_follower_ends_with_what_the_publisher_has(void **state)
+{
+	static struct source s;
+	struct tn_subscriber *sub[COLUMNS];
+	const struct tn_plugin *plugin;
+	uint64_t total = (uint64_t)tn_test_cases(40000);
+	struct tn_tree *tree;
+
+	assert_int_equal(tn_plugin_open(TN_PLUGIN_EVENT_BUS, "zmq", &plugin), 0);
+	s.ops = plugin->table;
+	tn_rng_seed(&s.rng, tn_test_seed());
+	start_bus(&s);
+	assert_int_equal(tn_tree_create(KEYS, COLUMNS, &tree), 0);
+	for (uint32_t c = EARLY; c < LATE; c++)
+		sub[c] = follow(&s, tree, c);
+	while (s.events < total) {
+		publish_changes(&s);
+		serve(&s, tn_rng_below(&s.rng, 3) == 0);
+		if (s.events % 10000 == 0) {
+			tn_subscribe_stop(sub[RESTARTED]);
+			sub[RESTARTED] = follow(&s, tree, RESTARTED);
+		}
+		if (s.events % (total / 4) == total / 8) {
+			stop_bus(&s);
+			memset(s.has, 0, sizeof(s.has) / 2);
+			start_bus(&s);
+		}
+	}
+	sub[LATE] = follow(&s, tree, LATE);
+	catch_up(&s, tree, sub);
+	assert_true(s.lost > 0);
+	assert_true(state_of(sub[EARLY]).snapshots > 0);
+	for (uint32_t c = 0; c < TRUTH; c++)
+		tn_subscribe_stop(sub[c]);
+	stop_bus(&s);
+	tn_tree_destroy(tree);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(every_follower_ends_with_what_the_publisher_has)};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
