@@ -8,6 +8,7 @@
 #include <tenuto/heads.h>
 
 #include "base/rng.h"
+#include "layout/layout.h"
 #include "tn_test.h"
 #include "tn_test_geometry.h"
 
@@ -244,6 +245,34 @@ static void ranks_of_each_size_have_the_same_objects(void **state)
 	}
 }
 
+/* So that nobody who claims pages of one group has to look at the others'. */
+static void views_of_two_groups_share_no_bytes(void **state)
+{
+	const struct tn_mapped_range range = {.bytes = 1 << 20, .address = (void *)64};
+	const struct tn_mapping memory = {.range = &range, .nranges = 1};
+	const struct tn_geometry model = share_of(4);
+
+	for (uint32_t order = TN_POOL_PLANES_PAGES; order <= TN_POOL_CROSS_LAYER; order++) {
+		struct tn_layout layout[2];
+		uint64_t base[2][64], table[2][64];
+		struct tn_overlap overlap;
+		struct rank r;
+
+		rank_open(&r, &model, &(struct tn_rank_heads){1, 0, 4}, order);
+		for (uint32_t i = 0; i < 2; i++) {
+			struct tn_pool_layout view;
+			struct tn_geometry d;
+
+			assert_int_equal(tn_head_group_geometry(&r.g, &r.h, &d), 0);
+			assert_int_equal(tn_head_group_layout(&r.g, &r.layout, &r.h, 1 + i, base[i], &view), 0);
+			assert_int_equal(tn_layout_init(&d, &view, &memory, table[i], &layout[i]), 0);
+		}
+		tn_overlap_init(&overlap, &layout[0], &layout[1]);
+		assert_int_equal(overlap.nways, 0);
+		free(r.memory);
+	}
+}
+
 /* What an object is, by itself: of one head its tokens, one after the other. */
 static void the_object_of_one_head_has_its_tokens_one_after_the_other(void **state)
 {
@@ -273,6 +302,7 @@ int main(void)
 		cmocka_unit_test(latents_are_one_group_that_every_rank_has),
 		cmocka_unit_test(heads_that_no_group_fits_are_refused_with_what_to_do),
 		cmocka_unit_test(ranks_of_each_size_have_the_same_objects),
+		cmocka_unit_test(views_of_two_groups_share_no_bytes),
 		cmocka_unit_test(the_object_of_one_head_has_its_tokens_one_after_the_other),
 	};
 

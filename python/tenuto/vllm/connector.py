@@ -104,6 +104,9 @@ class Model:
         if self.canonical:
             self.kv_heads = vllm_config.model_config.get_total_num_kv_heads()
             copies = max(1, tp // self.kv_heads)
+            for g in self.groups:
+                if g.heads:  # an error at the start, if they cannot be shared
+                    _core.HeadGroups(_core.Geometry(1, [(_core.PLANE_K, g.heads, 8, 8)], g.block_tokens, 1), max(1, tp // copies), 0, self.kv_heads, self.most_tp)
         if all(g.latent for g in self.groups):
             copies = tp
         rank = getattr(parallel, "rank", 0) % tp
