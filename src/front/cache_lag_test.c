@@ -182,7 +182,7 @@ static void a_used_up_budget_holds_back_no_block_that_was_let_in(void **state)
 	rd = (struct reader){.r = rd.r, .rng = rd.rng};
 	run(&rd, RIG_SECOND);
 	/* Of so small a budget the preparation of a segment, if it was one's turn, took all and more. */
-	tn_disk_tier_store(rd.r->cache->row.durable)->budget_tokens = (int64_t)(BUDGET * rd.r->s->space->shape.slot_bytes);
+	tn_disk_tier_store(rd.r->cache->row.durable)->budget.left = (int64_t)(BUDGET * rd.r->s->space->shape.slot_bytes);
 	for (uint32_t i = 0; i < 40; i++) {
 		saved[i] = save(&rd, 1000 + i, true);
 		assert_int_not_equal(saved[i], TN_SAVED_FAILED);
