@@ -104,7 +104,8 @@ def etcd(directory):
 
 
 class Faulty:
-    """A store of objects in memory, which fails as the key says: see _Handler. requests: (method, path, time) of all that arrived."""
+    """A store of objects in memory, which fails as the key says: see _Handler. requests: (method, path, time) of all that arrived. all_fail(fault): all
+    keys do so, as with a fault of a key's; NUMBER:CODE is a status with the store's code; None: no more."""
 
     def __init__(self, certificate=None):
         self.server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), _Handler)
@@ -116,10 +117,14 @@ class Faulty:
             context.load_cert_chain(certificate)
             self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
         self.endpoint = f'http{"s" if certificate else ""}://localhost:{self.server.server_port}'
+        self.server.all_fail = None
         self.thread = threading.Thread(target=self.server.serve_forever, args=(0.02,))
         self.thread.start()
         self.objects, self.requests, self.fields, self.ended, self.release = (self.server.objects, self.server.requests, self.server.fields, self.server.ended,
                                                                               self.server.release)
+
+    def all_fail(self, fault):
+        self.server.all_fail = fault
 
     def methods(self, key):
         return [method for method, path, _ in list(self.requests) if path.split('?')[0].endswith('/' + key)]
@@ -142,6 +147,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         pass
 
     def _fault(self):
+        if self.server.all_fail:
+            return self.server.all_fail
         path = self.path.split('?')[0]
         fault = path.rsplit('.', 1)[1] if '.' in path else ''
         name, _, times = fault.partition('x')
@@ -172,8 +179,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         fault = self._fault()
         if fault == 'slow':
             self.server.release.wait(30)
-        if fault.isdigit():
-            self._answer(int(fault), b'<Error><Code>Told</Code></Error>')
+        if fault[:3].isdigit():
+            self._answer(int(fault[:3]), b'<Error><Code>%s</Code></Error>' % (fault[4:] or 'Told').encode())
             return None, body
         return fault, body
 

@@ -174,7 +174,7 @@ class FaultyTest(Node):
         self.server.server.objects = SlowObjects(self.server.objects)
         begin = time.monotonic()
         self.assertEqual(self.found(space, space.keys(range(50, 54)), timeout=0.3), 0)
-        load = space.load(keys, pool, range(BLOCKS), timeout=0.5)
+        load = space.load(keys, pool, range(BLOCKS), timeout=0.3)
         self.assertEqual([load.wait(layer) for layer in range(LAYERS)], [0] * LAYERS)
         self.assertLess(time.monotonic() - begin, 1.8)
         load.finish()  # by then nothing writes to the pages any more
@@ -199,6 +199,27 @@ class FaultyTest(Node):
             time.sleep(0.01)
         self.assertEqual(space.load(keys, pool, range(BLOCKS), timeout=5).finish(), BLOCKS)
         self.assertEqual(device.read(address, len(data)), data)
+
+    def test_whatever_the_store_does_it_costs_a_deadline_and_no_wrong_byte(self):
+        keys, data = self.saved('a')
+        for fault in ('500', '503:SlowDown', '403:ExpiredToken', '403:RequestTimeTooSkewed', '507', 'drip', 'short', 'wrong', 'reset'):
+            with self.subTest(fault):
+                cache = self.node('b')
+                space, kv, pool = self.raw(cache)
+                self.assertEqual(self.found(space, keys), BLOCKS)
+                self.server.all_fail(fault)
+                begin = time.monotonic()
+                load = space.load(keys, pool, range(BLOCKS), timeout=0.3)
+                self.assertEqual([load.wait(layer) for layer in range(LAYERS)], [0] * LAYERS)
+                self.assertEqual(self.found(space, space.keys(range(500, 504)), timeout=0.3), 0)
+                self.assertLess(time.monotonic() - begin, 3)
+                mine = space.keys(range(600, 600 + BLOCKS))  # what this node has itself is there all the same
+                space.save(mine, pool, range(8, 8 + BLOCKS)).finish()
+                self.assertEqual(space.load(mine, pool, range(8, 8 + BLOCKS), timeout=5).finish(), BLOCKS)
+                self.server.all_fail(None)
+                load.finish()
+                cache.close()
+                shutil.rmtree(os.path.join(self.dir, 'b'))
 
     def test_a_store_that_is_gone_costs_a_moment_and_then_nothing(self):
         keys, data = self.saved('a')
