@@ -366,6 +366,25 @@ static void a_damaged_object_leaves_and_is_replaced(void **state)
 	rig_tear_down(r);
 }
 
+/* Its answers came until it was given up, and nothing is thrown away of them. */
+static void what_a_look_up_found_before_it_was_given_up_is_known(void **state)
+{
+	struct rig *r = remote_node();
+	struct tn_key keys[CHAIN];
+	uint64_t query;
+
+	for (uint32_t i = 0; i < CHAIN; i++)
+		assert_int_equal(remote_write(r, 1 + i), 0);
+	store.latency_ns = 10 * RIG_MS;
+	rig_keys(1, CHAIN, keys);
+	assert_int_equal(tn_match_begin(&r->s[0].space, 1, keys, CHAIN, rig_now(r) + 10 * RIG_SECOND, 0, &query), 0);
+	rig_run(r, 165 * RIG_MS); /* the first 16 are in */
+	tn_match_cancel(r->cache, query);
+	rig_run(r, RIG_SECOND);
+	assert_in_range(rig_match(&r->s[0], 1, CHAIN), TN_OBJECT_SLOTS, CHAIN - 1);
+	rig_tear_down(r);
+}
+
 static struct tn_remote_stats stats_of(struct rig *r)
 {
 	struct tn_remote_stats s = {.size = sizeof(s)};
@@ -402,6 +421,7 @@ static void a_remote_counts_what_it_was_asked_and_how_that_ended(void **state)
 	assert_int_equal(s.missing_blocks, 1);
 	assert_int_equal(s.corrupt_objects, 1);
 	assert_in_range(s.read_p50_ns, RIG_MS, 20 * RIG_MS);
+	assert_in_range(remote_tier(r)->latency_ns, RIG_MS, 20 * RIG_MS);
 	for (uint32_t i = 0; i < 4; i++) {
 		store.fails = fails[i];
 		assert_int_equal(remote_read(r, 2), i < 3 ? fails[i] : -EHOSTDOWN);
@@ -503,6 +523,7 @@ int main(void)
 		cmocka_unit_test(specs_are_read_in_their_order),
 		cmocka_unit_test(look_ups_do_not_wait_for_each_other),
 		cmocka_unit_test(a_look_up_that_nobody_waits_for_asks_no_more),
+		cmocka_unit_test(what_a_look_up_found_before_it_was_given_up_is_known),
 		cmocka_unit_test(a_damaged_object_leaves_and_is_replaced),
 		cmocka_unit_test(a_remote_counts_what_it_was_asked_and_how_that_ended),
 		cmocka_unit_test(a_store_that_fails_has_no_damaged_object),

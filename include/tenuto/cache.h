@@ -106,8 +106,7 @@ struct tn_save;
  * @transfer_streams: threads, for each device, that ask the plugin for a transfer each, 1 to 64; 0: 8
  * @cluster_secret_file: file of mode 0600 with 16 to 4,096 secret bytes, the same on all nodes that are to know blocks by the same keys; NULL: the store's own
  *                   secret, which no other store has. With another secret than before, what a store holds is not found any more
- * @remote:          an object store behind all tiers, as a backend of the transfer agent: "s3,bucket=kv-cache,prefix=NAME" (docs/remote.md), or up to 8 with ";"
- *                   between them, asked in their order; NULL: none. Nodes that share it have the same @cluster_secret_file; without one it serves this store alone
+ * @remote:          object stores behind all tiers: "s3,bucket=kv-cache,prefix=NAME", or up to 8 with ";" between them, asked in their order (docs/remote.md); NULL: none
  * @offload:         when a block in host memory is written to @remote: "after_reuse" (default): once a load took it; "on_evict": before it leaves; "always"
  */
 struct tn_cache_opts {

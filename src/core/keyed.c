@@ -202,7 +202,7 @@ static void learn_found(struct tn_lookup *l, const struct tn_space *space, uint3
 static void probed(struct tn_tier_probe *probe, int status)
 {
 	struct tn_lookup *l = probe->owner;
-	const struct tn_space *space = status == 0 ? space_of(l->keyed, &probe->space) : NULL;
+	const struct tn_space *space = status == 0 || status == -ECANCELED ? space_of(l->keyed, &probe->space) : NULL;
 
 	if (space && probe->found > 0)
 		learn_found(l, space, probe->found);

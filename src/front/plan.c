@@ -178,6 +178,19 @@ static struct tn_plan_cost cost_of(const struct tn_restore *r)
 		.ttft_ns = r->ttft_ns, .bubble_ns = r->bubble_ns, .compute_ns = r->compute_ns, .io_ns = r->io_ns};
 }
 
+/* Of a request, to the tier that is furthest away of those that the match is read from. */
+static uint64_t latency_of(const struct tn_cache *cache, const struct tn_match *m)
+{
+	uint64_t most = cache->engines.mix[0].read_latency_ns;
+
+	for_each_tier(t, &cache->row) {
+		uint64_t ns = m->tier_blocks[t->tier] ? __atomic_load_n(&t->latency_ns, __ATOMIC_RELAXED) : 0;
+
+		most = ns > most ? ns : most;
+	}
+	return most < TN_LAYER_NS_MAX ? most : TN_LAYER_NS_MAX;
+}
+
 /* What a split of this space has in common, whatever the prefix. */
 static struct tn_split split_of(const struct tn_space *space, struct looked *looked)
 {
@@ -223,6 +236,7 @@ static int choose(struct tn_space *space, const struct tn_match *m, const uint8_
 	s.tiers = tiers;
 	s.input_tokens = input;
 	s.read_bps = read_rate(space->cache, m);
+	s.latency_ns = latency_of(space->cache, m);
 	s.scratch = space->plan_scratch;
 	return tn_split_choose(&s, out);
 }

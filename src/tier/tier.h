@@ -113,7 +113,7 @@ struct tn_tier_probe {
 	struct tn_tier_space space;
 	const struct tn_key *keys;
 	uint32_t n;
-	uint32_t found; /* out: that many of the first keys are there */
+	uint32_t found; /* out: that many of the first keys are there; of one that ended with -ECANCELED, as far as it came */
 	uint32_t asked;	 /* the tier's, */
 	uint64_t due_ns; /* likewise */
 	uint32_t from, store, left; /* likewise */
@@ -241,6 +241,7 @@ struct tn_tier_base {
 	uint64_t blocks;	  /* that lie here */
 	uint64_t evicted;
 	uint64_t corrupt; /* TN_REACH_WHOLE: objects that the tier found damaged */
+	uint64_t latency_ns; /* likewise: how long a request takes, besides its bytes; any thread reads it; 0: unknown */
 	uint64_t space_blocks[TN_SPACES_MAX];
 	uint64_t space_coming[TN_SPACES_MAX]; /* places that are being filled */
 };

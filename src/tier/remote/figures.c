@@ -48,6 +48,8 @@ void tn_remote_ended(struct tn_remote_figures *f, enum tn_remote_kind kind, int 
 		return;
 	}
 	f->ns[kind][f->times[kind]++ % TN_REMOTE_TIMES] = ns;
+	if (kind == TN_REMOTE_LOOKUP)
+		f->latency_ns = f->latency_ns ? (f->latency_ns * 7 + ns) / 8 : ns;
 	c->existing_blocks += status == -EEXIST;
 	c->missing_blocks += status == -ENOENT && kind == TN_REMOTE_READ;
 	if (status || kind == TN_REMOTE_LOOKUP)

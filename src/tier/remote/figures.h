@@ -14,6 +14,7 @@ struct tn_remote_figures {
 	struct tn_remote_stats counts; /* without what is read off the store itself, and the medians */
 	uint64_t ns[TN_REMOTE_KINDS][TN_REMOTE_TIMES];
 	uint32_t times[TN_REMOTE_KINDS]; /* that there ever were: the oldest make room */
+	uint64_t latency_ns;		 /* exponentially weighted mean of look-ups, which bring next to no bytes; 0: there was none */
 };
 
 void tn_remote_asked(struct tn_remote_figures *f, enum tn_remote_kind kind);

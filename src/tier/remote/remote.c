@@ -65,7 +65,7 @@ static void probed(void *arg, struct tn_object_store *s, struct tn_tier_probe *p
 	struct remote *r = arg;
 
 	p->left = p->found > p->from ? r->n - 1 : p->left - 1;
-	for (uint32_t i = p->from; i < p->found && status == 0; i++)
+	for (uint32_t i = p->from; i < p->found; i++)
 		*hint_of(r, &p->keys[i]) = (uint8_t)p->store;
 	if (status || p->found == p->n || p->left == 0) {
 		p->done(p, status);
@@ -166,16 +166,24 @@ static bool end_cancelled(struct remote *r)
 
 /* ---- steps and places ------------------------------------------------------------------------------------------------ */
 
+static uint64_t max_of(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
 static bool step(struct tn_tier_base *t, uint64_t now_ns, uint64_t *due_ns)
 {
 	struct remote *r = remote_of(t);
 	bool any = end_cancelled(r);
+	uint64_t latency = 0;
 
 	t->corrupt = 0;
 	for (uint32_t i = 0; i < r->n; i++) {
 		any |= tn_object_store_step(r->store[i], now_ns, due_ns);
 		t->corrupt += tn_object_store_corrupt(r->store[i]);
+		latency = max_of(latency, tn_object_store_latency(r->store[i]));
 	}
+	__atomic_store_n(&t->latency_ns, latency, __ATOMIC_RELAXED);
 	return any;
 }
 

@@ -319,6 +319,17 @@ static bool is_answered(const struct tn_object_store *r, const struct tn_tier_pr
 	return !has_keys(p);
 }
 
+/* That many of the first keys are there, as far as answers are in. */
+static uint32_t answered(const struct tn_object_store *r, const struct tn_tier_probe *p)
+{
+	uint32_t n = p->found < p->asked ? p->found : p->asked;
+
+	for (uint32_t i = 0; i < TN_OBJECT_SLOTS; i++)
+		if (r->slot[i].probe == p && r->slot[i].key < n)
+			n = r->slot[i].key;
+	return n;
+}
+
 /* The next look-up in turn that has a key to ask for; those that nobody waits for any more end here. */
 static struct tn_tier_probe *next_probe(struct tn_object_store *r)
 {
@@ -328,7 +339,7 @@ static struct tn_tier_probe *next_probe(struct tn_object_store *r)
 		struct tn_tier_probe *p = tn_container_of(pos, struct tn_tier_probe, link);
 
 		if (p->wanted && !p->wanted(p)) {
-			p->found = 0;
+			p->found = answered(r, p);
 			end_probe(r, p, -ECANCELED);
 		} else if (has_keys(p)) {
 			tn_list_del(&p->link);
@@ -530,6 +541,11 @@ void tn_object_store_stats(struct tn_object_store *r, struct tn_remote_stats *st
 	snprintf(stats->name, sizeof(stats->name), "%s", r->o.name);
 	stats->state = state_of(r, tn_now_ns(r->env->clock));
 	stats->read_only = r->o.client->ops->read_only;
+}
+
+uint64_t tn_object_store_latency(const struct tn_object_store *r)
+{
+	return r->figures.latency_ns;
 }
 
 uint64_t tn_object_store_corrupt(const struct tn_object_store *r)

@@ -26,7 +26,7 @@ struct tn_remote_stats;
 
 /* Who is told what has ended. */
 struct tn_object_store_owner {
-	/* A look-up found all that it found here: probe->found. -ECANCELED: nobody waits for it any more. */
+	/* A look-up found all that it found here: probe->found. -ECANCELED: nobody waits for it any more, and probe->found is as far as it came. */
 	void (*probed)(void *arg, struct tn_object_store *s, struct tn_tier_probe *probe, int status);
 	/* -ENOENT: the block is not there, or what is there is not the block; -EHOSTDOWN: the store is left alone; -EDQUOT. */
 	void (*moved)(void *arg, struct tn_object_store *s, struct tn_tier_move *move, int status);
@@ -58,6 +58,8 @@ void tn_object_store_move(struct tn_object_store *s, struct tn_tier_move *move);
 bool tn_object_store_moves(const struct tn_object_store *s, const struct tn_tier_move *move);
 /* As of tenuto/remote.h; stats->size is not touched. */
 void tn_object_store_stats(struct tn_object_store *s, struct tn_remote_stats *stats);
+/* How long a request takes, besides its bytes; 0: unknown. */
+uint64_t tn_object_store_latency(const struct tn_object_store *s);
 /* Objects of it that were found damaged. */
 uint64_t tn_object_store_corrupt(const struct tn_object_store *s);
 /* As struct tn_tier_ops has it. */
