@@ -242,7 +242,7 @@ static void got(struct redis_request *r, const struct redis_reply *reply)
 	else if (!reply->bytes)
 		fail(r, -ENOENT, "there is no such key, or the value is shorter");
 	else
-		fail(r, -EIO, "the value has not as many bytes as were asked for");
+		fail(r, reply->bytes < t->bytes ? -ENODATA : -EIO, "the value has not as many bytes as were asked for");
 }
 
 static void put(struct redis_request *r, const struct redis_reply *reply)

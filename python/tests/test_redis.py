@@ -119,7 +119,7 @@ class RealAgents(Real, Agents):
         agent, first = self.agent(self.port), self.agent(self.port, ',if_absent=1')
         self.put(first, 'key', bytes(100))
         self.fails(errno.EEXIST, self.put, first, 'key', bytes(100))
-        self.fails(errno.EIO, self.get, agent, 'key', 101)
+        self.fails(errno.ENODATA, self.get, agent, 'key', 101)
         self.fails(errno.ENOENT, self.get, agent, 'none', 101)
         self.put(agent, 'key', bytes(101))
         self.assertEqual(self.get(agent, 'key', 101), bytes(101))
