@@ -205,6 +205,9 @@ int tn_space_open_unless(struct tn_cache *cache, const struct tn_identity *ident
 			 const struct tn_geometry *geometry, const struct tn_quota *quota, tn_gives_up *gives_up, void *arg,
 			 struct tn_space **out);
 
+/* One more handle of the space of that id, if somebody has it open in the own cache: 0, which tn_space_close ends, or -ENOENT. Any thread. */
+int tn_space_of_id(struct tn_cache *cache, const struct tn_key *id, struct tn_space **out);
+
 /* ---- match.c: leases and queries ---------------------------------------------------------------------- */
 
 struct tn_holder;

@@ -498,6 +498,24 @@ int tn_space_at(struct tn_cache *cache, uint32_t index, struct tn_space **out, s
 	return rc;
 }
 
+int tn_space_of_id(struct tn_cache *cache, const struct tn_key *id, struct tn_space **out)
+{
+	int rc = -ENOENT;
+
+	pthread_mutex_lock(&cache->lock);
+	for (uint32_t i = 0; i < TN_SPACES_MAX && rc; i++) {
+		struct tn_space *space = cache->spaces[i];
+
+		if (space && space->refs > 0 && tn_key_eq(&space->id, id)) {
+			space->refs++;
+			*out = space;
+			rc = 0;
+		}
+	}
+	pthread_mutex_unlock(&cache->lock);
+	return rc;
+}
+
 uint32_t tn_space_op_blocks(const struct tn_space *space)
 {
 	return space ? tn_op_blocks_max(space->cache, space, true) : 0;

@@ -71,4 +71,10 @@ struct tn_object_client_ops {
  */
 int tn_agent_client_create(const char *spec, const struct tn_alloc *alloc, struct tn_object_client **out);
 
+/*
+ * A client of another cache that serves its blocks: "peer,host=10.0.0.2,port=9471,secret_file=/etc/tenuto/peers.secret". 0 and *out; -EINVAL: a parameter; what
+ * tn_secret_read says of the file. A peer that does not answer is no error here.
+ */
+int tn_peer_client_create(const char *spec, const struct tn_alloc *alloc, struct tn_object_client **out);
+
 #endif

@@ -7,7 +7,7 @@
 static const struct {
 	const char *word;
 	int (*create)(const char *spec, const struct tn_alloc *alloc, struct tn_object_client **out);
-} clients[] = {{"", tn_agent_client_create}};
+} clients[] = {{"peer", tn_peer_client_create}, {"", tn_agent_client_create}};
 
 int tn_object_client_create(const char *spec, const struct tn_alloc *alloc, struct tn_object_client **out)
 {
