@@ -72,6 +72,10 @@ const struct config_setting config_settings[] = {
 	{"events", CONFIG_TEXT, AT(events), 0, 0, NULL, false,
 	 "Where block events are published for routers, as zmq,endpoint=tcp://127.0.0.1:5557,replay=tcp://127.0.0.1:5558 in vLLM's form "
 	 "(docs/events.md). Whoever can connect reads which blocks are here. off: nowhere."},
+	{"serve", CONFIG_SERVE, AT(serve), 0, 0, NULL, false,
+	 "Blocks for other nodes' caches, which have this one as a remote peer: tcp is the address and port to listen at, as 10.0.0.2:9471, in a network "
+	 "that you trust, because bytes are not encrypted; secret_file is a file of mode 0600 with 16 to 4096 secret bytes, the same on all these "
+	 "nodes. tcp off: none are served."},
 	{"socket", CONFIG_SOCKET, AT(socket), 0, 0, NULL, false,
 	 "Unix socket at which processes of the same user attach to the cache (tn_cache_attach), as /run/tenuto/tenuto.sock: a path of at "
 	 "most 107 bytes in a directory that is there. auto: tenuto.sock in $RUNTIME_DIRECTORY (systemd's), $XDG_RUNTIME_DIR or /run/tenuto, "
@@ -101,6 +105,12 @@ const struct config_setting client_settings[] = {
 	{0},
 };
 
+const struct config_setting serve_settings[] = {
+	{"tcp", CONFIG_LISTEN, offsetof(struct config_serve, tcp), 0, 0, NULL, false, NULL},
+	{"secret_file", CONFIG_PATH, offsetof(struct config_serve, secret_file), 0, 0, NULL, false, NULL},
+	{0},
+};
+
 _Static_assert(sizeof(config_settings) / sizeof(config_settings[0]) <= CONFIG_SETTINGS_MAX, "each has its line");
 
 void config_init(struct config *c)
@@ -120,6 +130,7 @@ void config_init(struct config *c)
 		.remote = "off",
 		.offload = o.offload,
 		.events = "off",
+		.serve = {"off", "off"},
 		.max_ops = o.max_ops,
 		.max_op_blocks = o.max_op_blocks,
 		.io_engine = o.io_engine,
@@ -250,9 +261,10 @@ int config_value(void *to, const struct config_setting *s, const char *value, ch
 		return set_number(to, s, value, why);
 	case CONFIG_DIRS:
 	case CONFIG_CLIENTS:
+	case CONFIG_SERVE:
 		break;
 	}
-	snprintf(why, CONFIG_WHY, "'%.60s': write a list", value);
+	snprintf(why, CONFIG_WHY, "'%.60s': write a %s", value, s->kind == CONFIG_SERVE ? "mapping, such as {tcp: 127.0.0.1:9471, secret_file: /etc/tenuto/peers.secret}" : "list");
 	return -EINVAL;
 }
 
@@ -293,6 +305,10 @@ int config_add_spec(char *specs, const char *value, char *why)
 
 int config_check(const struct config *c, char *why)
 {
+	if (strcmp(c->serve.tcp, "off") != 0 && strcmp(c->serve.secret_file, "off") == 0) {
+		snprintf(why, CONFIG_WHY, "serve: tcp is %.60s, and there is no secret_file: write one, such as /etc/tenuto/peers.secret", c->serve.tcp);
+		return -EINVAL;
+	}
 	if (c->dirs.n > 0 || c->host_bytes > 0)
 		return 0;
 	snprintf(why, CONFIG_WHY, "neither dirs nor host_bytes: the cache could hold nothing. Write at least one of them, such as "
@@ -439,6 +455,14 @@ static void print_specs(FILE *out, const char *specs)
 	}
 }
 
+static void print_serve(FILE *out, const struct config_serve *serve)
+{
+	fputs("\n  tcp: ", out);
+	print_text(out, serve->tcp);
+	fputs("  secret_file: ", out);
+	print_text(out, serve->secret_file);
+}
+
 static void print_value(FILE *out, const struct config_setting *s, const void *value)
 {
 	const struct cli_strings *dirs = value;
@@ -456,6 +480,9 @@ static void print_value(FILE *out, const struct config_setting *s, const void *v
 		return;
 	case CONFIG_SPECS:
 		print_specs(out, value);
+		return;
+	case CONFIG_SERVE:
+		print_serve(out, value);
 		return;
 	case CONFIG_TEXT:
 	case CONFIG_PATH:
@@ -488,7 +515,7 @@ void config_print(const struct config *c, FILE *out)
 	for (const struct config_setting *s = config_settings; s->name; s++) {
 		fputc('\n', out);
 		print_comment(out, s->help);
-		fprintf(out, s->kind == CONFIG_DIRS || s->kind == CONFIG_CLIENTS || s->kind == CONFIG_SPECS ? "%s:" : "%s: ", s->name);
+		fprintf(out, s->kind == CONFIG_DIRS || s->kind == CONFIG_CLIENTS || s->kind == CONFIG_SPECS || s->kind == CONFIG_SERVE ? "%s:" : "%s: ", s->name);
 		print_value(out, s, (const char *)c + s->offset);
 	}
 }
@@ -516,6 +543,8 @@ bool config_same(const struct config_setting *s, const struct config *a, const s
 		return clients_same(x, y);
 	case CONFIG_SPECS:
 		return strcmp(x, y) == 0;
+	case CONFIG_SERVE:
+		return strcmp(a->serve.tcp, b->serve.tcp) == 0 && strcmp(a->serve.secret_file, b->serve.secret_file) == 0;
 	case CONFIG_TEXT:
 	case CONFIG_PATH:
 	case CONFIG_CHOICE:

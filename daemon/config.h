@@ -40,6 +40,7 @@ enum config_kind {
 	CONFIG_TIME,   /* uint64_t ms, or "never": max */
 	CONFIG_SWITCH, /* bool */
 	CONFIG_CLIENTS, /* struct clients */
+	CONFIG_SERVE,	/* struct config_serve */
 };
 
 struct config;
@@ -64,6 +65,12 @@ struct config_setting {
 /* By name NULL at the end; in the order of the file that --print-config prints. */
 extern const struct config_setting config_settings[];
 
+/* Blocks for other nodes' caches (tenuto/peer.h). */
+struct config_serve {
+	const char *tcp;	 /* where, or "off" */
+	const char *secret_file; /* or "off" */
+};
+
 /* The settings. Those without a comment are the options of tn_cache_open (tenuto/cache.h). */
 struct config {
 	struct cli_strings dirs;
@@ -83,6 +90,7 @@ struct config {
 	const char *io_engine;
 	uint64_t io_depth, executors, workers;
 	uint64_t header_cache_bytes, lock_timeout_ms;
+	struct config_serve serve;
 	const char *socket;    /* where processes attach, */
 	struct clients clients; /* and which; none: those of the daemon's user */
 	const char *listen;    /* of the metrics */
@@ -104,10 +112,12 @@ int config_parse(struct config *c, const char *path, const void *text, size_t by
 
 /* The settings of a client, by name NULL at the end; offsets are in struct client. */
 extern const struct config_setting client_settings[];
+/* Likewise of CONFIG_SERVE; offsets are in struct config_serve. */
+extern const struct config_setting serve_settings[];
 
 /* One value as text, of any kind but lists, to where it belongs: 0, or -EINVAL and in why what is wrong and what to write. Keeps the text. */
 int config_value(void *to, const struct config_setting *s, const char *value, char *why);
-/* The same of a setting of c, of any kind but CONFIG_DIRS and CONFIG_CLIENTS: 0, or -EINVAL and in why what is wrong and what to write. Keeps the text. */
+/* The same of a setting of c, of any kind but CONFIG_DIRS, CONFIG_CLIENTS and CONFIG_SERVE: 0, or -EINVAL and in why what is wrong and what to write. Keeps the text. */
 int config_set(struct config *c, const struct config_setting *s, const char *value, char *why);
 /* The same of the next one of CONFIG_SPECS, of which there are none before the first. */
 int config_add_spec(char *specs, const char *value, char *why);

@@ -117,14 +117,14 @@ static int check_stores(const struct config *c, char *why)
 }
 
 /* As the start does it. */
-static int check_secret(const char *path, char *why)
+static int check_secret(const char *setting, const char *path, char *why)
 {
 	int rc = strcmp(path, "off") ? tn_admin_secret_check(path) : 0;
 
 	if (rc == -ENOENT)
-		return fail(rc, "cluster_secret_file", path, "make it with `umask 077; openssl rand -hex 32 > FILE`, and copy it to all nodes", why);
+		return fail(rc, setting, path, "make it with `umask 077; openssl rand -hex 32 > FILE`, and copy it to all nodes", why);
 	if (rc)
-		snprintf(why, CONFIG_WHY, "cluster_secret_file: %.700s", tn_error_last()->text);
+		snprintf(why, CONFIG_WHY, "%s: %.700s", setting, tn_error_last()->text);
 	return rc;
 }
 
@@ -254,7 +254,11 @@ int config_check_paths(const struct config *c, const char **setting, char *why)
 	if (rc)
 		return rc;
 	*setting = "cluster_secret_file";
-	rc = check_secret(c->cluster_secret_file, why);
+	rc = check_secret(*setting, c->cluster_secret_file, why);
+	if (rc)
+		return rc;
+	*setting = "serve";
+	rc = check_secret(*setting, c->serve.secret_file, why);
 	if (rc)
 		return rc;
 	*setting = "remote";

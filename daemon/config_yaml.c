@@ -169,6 +169,29 @@ static int read_specs(const struct reader *r, const struct config_setting *s, co
 	return *specs ? 0 : wrong(r, line_of(list), "%s: an empty list: name some, or write off", s->name);
 }
 
+static int read_serve(const struct reader *r, const yaml_node_t *mapping)
+{
+	char why[CONFIG_WHY];
+
+	if (mapping->type != YAML_MAPPING_NODE)
+		return wrong(r, line_of(mapping), "serve: write a mapping, such as {tcp: 127.0.0.1:9471, secret_file: /etc/tenuto/peers.secret}");
+	for (const yaml_node_pair_t *p = mapping->data.mapping.pairs.start; p < mapping->data.mapping.pairs.top; p++) {
+		const yaml_node_t *key = yaml_document_get_node(&r->c->document, p->key), *value = yaml_document_get_node(&r->c->document, p->value);
+		const char *name = text_of(key), *text = text_of(value);
+		const struct config_setting *s = serve_settings;
+
+		while (s->name && !(name && strcmp(s->name, name) == 0))
+			s++;
+		if (!s->name)
+			return wrong(r, line_of(key), "serve: there is no '%.60s' of it: it has tcp and secret_file", name ? name : "");
+		if (!text)
+			return wrong(r, line_of(value), "serve: %s: write one value", s->name);
+		if (config_value((char *)&r->c->serve + s->offset, s, text, why))
+			return wrong(r, line_of(value), "serve: %s: %.500s", s->name, why);
+	}
+	return 0;
+}
+
 static int read_setting(const struct reader *r, const yaml_node_t *key, const yaml_node_t *value)
 {
 	const char *name = text_of(key), *text = text_of(value);
@@ -188,6 +211,8 @@ static int read_setting(const struct reader *r, const yaml_node_t *key, const ya
 	*line = (uint32_t)line_of(key);
 	if (s->kind == CONFIG_CLIENTS)
 		return read_clients(r, value);
+	if (s->kind == CONFIG_SERVE)
+		return read_serve(r, value);
 	if (s->kind == CONFIG_DIRS) {
 		r->c->dirs.n = 0;
 		if (value->type == YAML_SEQUENCE_NODE)

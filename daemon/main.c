@@ -22,6 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <tenuto/peer.h>
 #include <tenuto/plugin.h>
 #include <tenuto/session.h>
 
@@ -255,6 +256,7 @@ struct service {
 	bool syncs;  /* it is at the files of the tables, and has them to itself */
 	struct tn_cache *cache; /* in OPEN, until the main thread takes it */
 	struct tn_publisher *publisher; /* of its events; NULL: none. The main thread's, once it has the cache */
+	struct tn_peer_server *peers; /* likewise; NULL: no other node is served */
 	int code; /* of the exit, in FAILED */
 };
 
@@ -272,6 +274,27 @@ static bool enter(struct service *s, enum stage stage, struct tn_cache *cache)
 	pthread_cond_broadcast(&s->changed);
 	pthread_mutex_unlock(&s->lock);
 	return goes_on;
+}
+
+/* Lets other nodes read blocks, if the settings say so. */
+static int serve_peers(struct tn_cache *cache, const struct config *c, struct tn_peer_server **out)
+{
+	struct tn_peer_serve_opts o;
+	int rc;
+
+	if (strcmp(c->serve.tcp, "off") == 0)
+		return 0;
+	tn_peer_serve_opts_init(&o);
+	o.address = c->serve.tcp;
+	o.secret_file = c->serve.secret_file;
+	o.log = journal_of_library;
+	o.log_level = TN_LOG_DEBUG;
+	rc = tn_peer_serve(cache, &o, out);
+	if (rc == 0)
+		journal_line(TN_LOG_INFO, "other nodes' caches get blocks at %s", tn_peer_server_address(*out));
+	if (rc == 0 && strcmp(c->cluster_secret_file, "off") == 0)
+		journal_line(TN_LOG_WARN, "serve: without cluster_secret_file no other node knows this one's blocks by their keys");
+	return rc;
 }
 
 /* CLI_OK, or the exit code. */
@@ -296,6 +319,7 @@ static int open_and_serve(struct service *s, const struct tn_serve_opts *rules)
 	/* Whatever reaches the cache from outside begins here, before systemd is told; the sessions end when the cache closes. */
 	s->publisher = events_start(cache, s->config->events);
 	rc = serve_by(cache, s->config, s->given, rules);
+	rc = rc ? rc : serve_peers(cache, s->config, &s->peers);
 	if (rc) {
 		rc = fail(rc, "cannot serve the cache");
 		tn_publish_stop(s->publisher);
@@ -547,6 +571,7 @@ static int close_cache(struct service *s, struct tn_cache *cache)
 
 	http_cache_closes(s->http);
 	tn_publish_stop(s->publisher);
+	tn_peer_server_end(s->peers);
 	rc = tn_cache_close(cache);
 	if (rc)
 		return fail(rc, "the cache is closed, and not all of it is durable");

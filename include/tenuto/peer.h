@@ -73,6 +73,7 @@ TN_API const char *tn_peer_server_address(const struct tn_peer_server *server);
  * @refused:    connections that were refused: another secret, or too many
  * @asked_keys, @found_keys: of look-ups
  * @blocks, @bytes: that were given
+ * @mapped_blocks: of them, those that a peer of the same machine copies from memory that it maps
  * @misses:     blocks that were asked for and were not there
  */
 struct tn_peer_server_stats {
@@ -83,6 +84,7 @@ struct tn_peer_server_stats {
 	uint64_t found_keys;
 	uint64_t blocks;
 	uint64_t bytes;
+	uint64_t mapped_blocks;
 	uint64_t misses;
 };
 

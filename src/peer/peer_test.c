@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What one cache has computed is found and loaded by another one, which has it for a peer; and what becomes of that when the peer stops, dies or has other bytes. */
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <tenuto/peer.h>
@@ -17,12 +21,52 @@
 
 static const char secret[] = "a secret of this test, of more than 16 bytes\n";
 
+#define MANY 200u /* blocks that are more than fit into B's memory: loads come from A again and again */
+
 /* A, which serves, and B, which asks A. */
 static struct pair {
 	struct rig a, b;
 	struct tn_peer_server *server;
 	char cluster[300], peers[300], remote[700];
+	char log[4096]; /* lines of B */
 } pair;
+
+/* ---- seams --------------------------------------------------------------------------------------------------------- */
+
+static bool elsewhere;	/* A and B see another boot of the machine each */
+static uint32_t flips;	/* so many blocks are damaged when they are sent */
+
+void __real_tn_boot_id(uint64_t id[2]);
+void __wrap_tn_boot_id(uint64_t id[2]);
+void __wrap_tn_boot_id(uint64_t id[2])
+{
+	static uint64_t boots;
+
+	__real_tn_boot_id(id);
+	if (elsewhere)
+		id[1] += __atomic_add_fetch(&boots, 1, __ATOMIC_RELAXED);
+}
+
+ssize_t __real_sendmsg(int fd, const struct msghdr *m, int flags);
+ssize_t __wrap_sendmsg(int fd, const struct msghdr *m, int flags);
+ssize_t __wrap_sendmsg(int fd, const struct msghdr *m, int flags)
+{
+	if (m->msg_iovlen == 4 && m->msg_iov[3].iov_len > 8192 && __atomic_load_n(&flips, __ATOMIC_RELAXED)) {
+		((unsigned char *)m->msg_iov[3].iov_base)[m->msg_iov[3].iov_len - 100] ^= 4;
+		__atomic_fetch_sub(&flips, 1, __ATOMIC_RELAXED);
+	}
+	return __real_sendmsg(fd, m, flags);
+}
+
+static void on_log(void *arg, enum tn_log_level level, const char *where, const char *text)
+{
+	struct pair *p = arg;
+	size_t n = strlen(p->log);
+
+	snprintf(p->log + n, sizeof(p->log) - n, "%s\n", text);
+}
+
+/* ---- two caches ---------------------------------------------------------------------------------------------------- */
 
 static void write_file(char path[300], const char *dir, const char *name, const char *bytes)
 {
@@ -35,9 +79,9 @@ static void write_file(char path[300], const char *dir, const char *name, const 
 	close(fd);
 }
 
-static void open_rig(struct rig *r, uint64_t disk_bytes)
+static void open_rig(struct rig *r, uint64_t disk_bytes, uint64_t host_bytes)
 {
-	rig_init(r, disk_bytes, 16u << 20, 64);
+	rig_init(r, disk_bytes, host_bytes, 64);
 	r->o.attached = false;
 	write_file(pair.cluster, r->dir, "cluster.secret", secret);
 	r->o.cache.cluster_secret_file = pair.cluster;
@@ -53,21 +97,34 @@ static int serve(const char *address)
 	return tn_peer_serve(pair.a.cache, &o, &pair.server);
 }
 
-/* disk_bytes: of A. */
-static void set_up(uint64_t disk_bytes, const char *secret_of_b)
+static void open_a(uint64_t disk_bytes, uint64_t host_bytes)
 {
-	char other[300];
-
-	memset(&pair, 0, sizeof(pair));
-	open_rig(&pair.a, disk_bytes);
+	open_rig(&pair.a, disk_bytes, host_bytes);
 	rig_must_open(&pair.a);
 	write_file(pair.peers, pair.a.dir, "peers.secret", secret);
 	assert_int_equal(serve("127.0.0.1:0"), 0);
-	open_rig(&pair.b, 0);
+}
+
+static void open_b(const char *port, const char *secret_of_b)
+{
+	char other[300];
+
+	open_rig(&pair.b, 0, 2u << 20);
 	write_file(other, pair.b.dir, "peers.secret", secret_of_b);
-	snprintf(pair.remote, sizeof(pair.remote), "peer,host=127.0.0.1,port=%s,secret_file=%s", strrchr(tn_peer_server_address(pair.server), ':') + 1, other);
+	snprintf(pair.remote, sizeof(pair.remote), "peer,host=127.0.0.1,port=%s,secret_file=%s", port, other);
 	pair.b.o.cache.remote = pair.remote;
+	pair.b.o.cache.log = on_log;
+	pair.b.o.cache.log_arg = &pair;
+	pair.b.o.cache.log_level = TN_LOG_INFO;
 	rig_must_open(&pair.b);
+}
+
+/* disk_bytes: of A. */
+static void set_up(uint64_t disk_bytes, const char *secret_of_b)
+{
+	memset(&pair, 0, sizeof(pair));
+	open_a(disk_bytes, 16u << 20);
+	open_b(strrchr(tn_peer_server_address(pair.server), ':') + 1, secret_of_b);
 }
 
 static void tear_down(void)
@@ -75,6 +132,7 @@ static void tear_down(void)
 	rig_tear_down(&pair.b);
 	tn_peer_server_end(pair.server);
 	rig_tear_down(&pair.a);
+	elsewhere = false;
 }
 
 static struct tn_peer_server_stats served(void)
@@ -99,7 +157,9 @@ static int ask(uint64_t first, uint32_t n, uint64_t ns)
 	return found;
 }
 
-static void what_one_has_computed_the_other_finds(void **state)
+/* ---- cases --------------------------------------------------------------------------------------------------------- */
+
+static void all_of_a_are_hits_at_b(void)
 {
 	set_up(0, secret);
 	rig_save(pair.a.s, 1, BLOCKS, 0);
@@ -107,16 +167,325 @@ static void what_one_has_computed_the_other_finds(void **state)
 	assert_int_equal(ask(1, BLOCKS + 8, RIG_SECOND), BLOCKS);
 	assert_int_equal(served().asked_keys, BLOCKS + 8);
 	assert_int_equal(served().found_keys, BLOCKS);
+	assert_int_equal(served().peers, 1);
 	assert_int_equal(rig_load(pair.b.s, 1, BLOCKS), BLOCKS); /* their bytes are checked */
 	assert_int_equal(served().blocks, BLOCKS);
+	assert_int_equal(served().mapped_blocks, elsewhere ? 0 : BLOCKS);
+	assert_int_equal(served().misses, 0);
+	assert_int_equal(rig_load(pair.b.s, 1, 4), 4);
 	tear_down();
 }
 
-int main(void)
+static void what_one_has_computed_the_other_finds(void **state)
+{
+	all_of_a_are_hits_at_b();
+}
+
+static void nodes_that_share_no_memory_get_the_bytes_by_the_connection(void **state)
+{
+	elsewhere = true;
+	all_of_a_are_hits_at_b();
+}
+
+static void blocks_come_from_the_disk_of_the_other_node_as_well(void **state)
+{
+	char address[64];
+
+	set_up(32u << 20, secret);
+	snprintf(address, sizeof(address), "%s", strchr(tn_peer_server_address(pair.server), ':') + 1);
+	tn_peer_server_end(pair.server);
+	rig_save(pair.a.s, 1, BLOCKS, 0);
+	assert_int_equal(rig_close(&pair.a), 0);
+	pair.a.o.cache.host_bytes = 0;
+	rig_must_open(&pair.a);
+	assert_int_equal(serve(address), 0);
+	assert_int_equal(ask(1, BLOCKS, RIG_SECOND), BLOCKS);
+	assert_int_equal(rig_load(pair.b.s, 1, BLOCKS), BLOCKS);
+	tear_down();
+}
+
+static void a_block_that_is_damaged_on_the_way_is_a_miss(void **state)
+{
+	elsewhere = true;
+	set_up(0, secret);
+	rig_save(pair.a.s, 1, BLOCKS, 0);
+	assert_int_equal(ask(1, BLOCKS, RIG_SECOND), BLOCKS);
+	flips = 1;
+	assert_in_range(rig_load(pair.b.s, 1, 8), 0, 7);
+	assert_int_equal(flips, 0);
+	assert_int_equal(ask(1, BLOCKS, RIG_SECOND), BLOCKS); /* and it is there still */
+	assert_int_equal(rig_load(pair.b.s, 1, BLOCKS), BLOCKS);
+	tear_down();
+}
+
+static void who_has_another_secret_is_refused_and_told_so(void **state)
+{
+	set_up(0, "another secret of this test, also of more than 16 bytes");
+	rig_save(pair.a.s, 1, 2, 0);
+	assert_int_equal(ask(1, 2, RIG_SECOND), 0);
+	rig_until(&pair.b, served().refused > 0);
+	rig_until(&pair.b, strstr(pair.log, "another secret"));
+	assert_int_equal(served().asked_keys, 0);
+	tear_down();
+}
+
+static void refused(const char *remote, int status, const char *says)
+{
+	pair.b.o.cache.remote = remote;
+	assert_int_equal(rig_open(&pair.b), status);
+	assert_non_null(strstr(tn_error_last()->text, says));
+}
+
+static void a_mistake_in_the_settings_is_told_when_the_cache_is_opened(void **state)
+{
+	struct tn_peer_serve_opts o;
+
+	set_up(0, secret);
+	assert_int_equal(rig_close(&pair.b), 0);
+	refused("peer,host=127.0.0.1,port=1", -EINVAL, "secret_file is missing");
+	refused("peer,host=127.0.0.1,prot=1", -EINVAL, "there is no prot");
+	refused("peer,host=127.0.0.1,port=1,secret_file=/nowhere", -ENOENT, "/nowhere");
+	pair.b.o.cache.remote = pair.remote;
+	rig_must_open(&pair.b);
+	tn_peer_serve_opts_init(&o);
+	assert_int_equal(tn_peer_serve(pair.a.cache, &o, &pair.server), -EINVAL);
+	o.address = "127.0.0.1:0";
+	o.secret_file = "/nowhere";
+	assert_int_equal(tn_peer_serve(pair.a.cache, &o, &pair.server), -ENOENT);
+	tear_down();
+}
+
+static void what_a_peer_is_not_asked_for_is_saved_as_before(void **state)
+{
+	set_up(0, secret);
+	rig_save(pair.b.s, 1, 8, 0);
+	assert_int_equal(rig_load(pair.b.s, 1, 8), 8);
+	assert_int_equal(rig_flush(&pair.b), 0);
+	assert_int_equal(rig_match(pair.a.s, 1, 8), 0); /* nothing is written to a peer */
+	tear_down();
+}
+
+/* ---- A in a process of its own ------------------------------------------------------------------------------------- */
+
+static struct child {
+	pid_t pid;
+	int in, out; /* its standard streams */
+	char port[16];
+} child;
+
+static void start_child(const char *cluster, const char *peers, const char *port)
+{
+	int to[2], from[2];
+	ssize_t n;
+
+	assert_int_equal(pipe(to), 0);
+	assert_int_equal(pipe(from), 0);
+	child.pid = fork();
+	assert_true(child.pid >= 0);
+	if (child.pid == 0) {
+		dup2(to[0], 0);
+		dup2(from[1], 1);
+		close(to[1]);
+		execl("/proc/self/exe", "peer", cluster, peers, port, NULL);
+		_exit(1);
+	}
+	close(to[0]);
+	close(from[1]);
+	child.in = to[1];
+	child.out = from[0];
+	n = read(child.out, child.port, sizeof(child.port) - 1);
+	assert_true(n > 0);
+	child.port[n] = 0;
+}
+
+static void end_child(int signal)
+{
+	int status;
+
+	if (signal)
+		kill(child.pid, signal);
+	close(child.in);
+	close(child.out);
+	assert_int_equal(waitpid(child.pid, &status, 0), child.pid);
+}
+
+/* Serves blocks 1 to MANY until its input ends. */
+static int run_child(char **argv)
+{
+	char address[64], end;
+
+	open_rig(&pair.a, 0, 32u << 20);
+	pair.a.o.cache.cluster_secret_file = argv[1];
+	rig_must_open(&pair.a);
+	for (uint32_t i = 0; i < MANY; i += 20)
+		rig_save(pair.a.s, 1 + i, 20, 0);
+	snprintf(pair.peers, sizeof(pair.peers), "%s", argv[2]);
+	snprintf(address, sizeof(address), "127.0.0.1:%s", argv[3]);
+	assert_int_equal(serve(address), 0);
+	printf("%s", strrchr(tn_peer_server_address(pair.server), ':') + 1);
+	fflush(stdout);
+	assert_int_equal(read(0, &end, 1), 0);
+	tn_peer_server_end(pair.server);
+	rig_tear_down(&pair.a);
+	return 0;
+}
+
+static char home[300];
+
+static void set_up_child(void)
+{
+	char cluster[300], peers[300];
+
+	memset(&pair, 0, sizeof(pair));
+	snprintf(home, sizeof(home), "/tmp/tenuto-peer-test-XXXXXX");
+	assert_non_null(mkdtemp(home));
+	write_file(cluster, home, "cluster", secret);
+	write_file(peers, home, "peers", secret);
+	start_child(cluster, peers, "0");
+	open_b(child.port, secret);
+}
+
+static void tear_down_child(void)
+{
+	char path[400];
+
+	rig_tear_down(&pair.b);
+	snprintf(path, sizeof(path), "%s/cluster", home);
+	unlink(path);
+	snprintf(path, sizeof(path), "%s/peers", home);
+	unlink(path);
+	rmdir(home);
+	elsewhere = false;
+}
+
+/* Loads until one is cut short; whatever comes is what it should be. */
+static void *kill_soon(void *arg)
+{
+	usleep(30000);
+	kill(child.pid, SIGKILL);
+	return NULL;
+}
+
+static void a_peer_that_is_killed_costs_what_it_had_and_nothing_else(void)
+{
+	uint64_t begin;
+	pthread_t killer;
+	int good = 20;
+
+	set_up_child();
+	for (uint32_t i = 0; i < MANY; i += 20)
+		assert_int_equal(ask(1 + i, 20, RIG_SECOND), 20);
+	assert_int_equal(pthread_create(&killer, NULL, kill_soon, NULL), 0);
+	for (uint32_t i = 0; good == 20; i = (i + 20) % MANY)
+		good = rig_load(pair.b.s, 1 + i, 20);
+	pthread_join(killer, NULL);
+	begin = rig_now(&pair.b);
+	ask(1, 20, RIG_SECOND);
+	assert_true(rig_now(&pair.b) - begin < RIG_SECOND);
+	rig_save(pair.b.s, 1001, 8, 0);
+	assert_int_equal(rig_load(pair.b.s, 1001, 8), 8);
+	end_child(0);
+	tear_down_child();
+}
+
+static void killed_while_it_is_copied_from(void **state)
+{
+	a_peer_that_is_killed_costs_what_it_had_and_nothing_else();
+}
+
+static void killed_while_it_sends(void **state)
+{
+	elsewhere = true;
+	a_peer_that_is_killed_costs_what_it_had_and_nothing_else();
+}
+
+static void a_peer_that_stands_still_costs_the_deadline_and_is_asked_again(void **state)
+{
+	uint64_t begin;
+
+	set_up_child();
+	assert_int_equal(ask(1, 20, RIG_SECOND), 20);
+	kill(child.pid, SIGSTOP);
+	begin = rig_now(&pair.b);
+	assert_int_equal(ask(1, 40, RIG_SECOND / 5), 20); /* what is known */
+	assert_in_range(rig_now(&pair.b) - begin, RIG_SECOND / 5, RIG_SECOND);
+	kill(child.pid, SIGCONT);
+	rig_until(&pair.b, ask(1, 40, RIG_SECOND) == 40);
+	assert_int_equal(rig_load(pair.b.s, 21, 20), 20);
+	end_child(0);
+	tear_down_child();
+}
+
+static void a_peer_that_has_started_again_is_asked_again(void **state)
+{
+	char cluster[330], peers[330], port[16];
+
+	set_up_child();
+	assert_int_equal(ask(1, 20, RIG_SECOND), 20);
+	assert_int_equal(rig_load(pair.b.s, 1, 20), 20);
+	end_child(SIGKILL);
+	snprintf(cluster, sizeof(cluster), "%s/cluster", home);
+	snprintf(peers, sizeof(peers), "%s/peers", home);
+	memcpy(port, child.port, sizeof(port));
+	start_child(cluster, peers, port);
+	assert_int_equal(ask(41, 20, RIG_SECOND), 20);
+	assert_int_equal(rig_load(pair.b.s, 41, 20), 20);
+	end_child(0);
+	tear_down_child();
+}
+
+/* ---- who is not a peer --------------------------------------------------------------------------------------------- */
+
+static int dial(void)
+{
+	const char *port = strrchr(tn_peer_server_address(pair.server), ':') + 1;
+	struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)strtoul(port, NULL, 10)), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	assert_int_equal(connect(fd, (struct sockaddr *)&at, sizeof(at)), 0);
+	return fd;
+}
+
+static void strangers_are_kept_out_and_hold_up_nobody(void **state)
+{
+	static const unsigned char large[8] = {1, 0, 0, 0, 255, 255, 255, 127}; /* a HELLO of 2 GiB */
+	int silent[TN_PEERS_MAX + 8];
+	unsigned char byte;
+	int fd;
+
+	set_up(0, secret);
+	rig_save(pair.a.s, 1, BLOCKS, 0);
+	fd = dial();
+	assert_int_equal(send(fd, large, sizeof(large), MSG_NOSIGNAL), sizeof(large));
+	assert_in_range(recv(fd, &byte, 1, 0) + 1, 0, 1); /* it is closed */
+	close(fd);
+	for (uint32_t i = 0; i < TN_PEERS_MAX + 8; i++)
+		silent[i] = dial();
+	rig_until(&pair.b, ask(1, BLOCKS, RIG_SECOND) == BLOCKS);
+	assert_int_equal(rig_load(pair.b.s, 1, BLOCKS), BLOCKS);
+	for (uint32_t i = 0; i < TN_PEERS_MAX + 8; i++)
+		close(silent[i]);
+	tear_down();
+}
+
+int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_one_has_computed_the_other_finds),
+		cmocka_unit_test(nodes_that_share_no_memory_get_the_bytes_by_the_connection),
+		cmocka_unit_test(blocks_come_from_the_disk_of_the_other_node_as_well),
+		cmocka_unit_test(a_block_that_is_damaged_on_the_way_is_a_miss),
+		cmocka_unit_test(who_has_another_secret_is_refused_and_told_so),
+		cmocka_unit_test(a_mistake_in_the_settings_is_told_when_the_cache_is_opened),
+		cmocka_unit_test(what_a_peer_is_not_asked_for_is_saved_as_before),
+		cmocka_unit_test(killed_while_it_is_copied_from),
+		cmocka_unit_test(killed_while_it_sends),
+		cmocka_unit_test(a_peer_that_stands_still_costs_the_deadline_and_is_asked_again),
+		cmocka_unit_test(a_peer_that_has_started_again_is_asked_again),
+		cmocka_unit_test(strangers_are_kept_out_and_hold_up_nobody),
 	};
 
+	if (argc == 4)
+		return run_child(argv);
 	return tn_test_ran(cmocka_run_group_tests_name("peer", tests, NULL, NULL));
 }

@@ -189,6 +189,7 @@ static int give_block(struct conn *c)
 		a.address = behind ? 0 : (uintptr_t)slot->memory;
 		count(&c->server->stats.blocks, 1);
 		count(&c->server->stats.bytes, a.bytes);
+		count(&c->server->stats.mapped_blocks, !behind);
 	} else {
 		count(&c->server->stats.misses, 1);
 	}
@@ -332,7 +333,8 @@ static int shake(struct conn *c)
 	if (rc == 0)
 		tn_log(&s->log, TN_LOG_INFO, "peer %s is connected", shake.name[0]);
 	else if (tn_log_may(&s->refusals, &s->log, now_ns()))
-		tn_log(&s->log, TN_LOG_WARN, "a peer is refused (error %d): %s", -rc, tn_error_last()->text);
+		tn_log(&s->log, TN_LOG_WARN, "a peer is refused (error %d): %s", -rc,
+		       rc == -ECONNRESET ? "it has left before its proof: it may have another secret" : tn_error_last()->text);
 	pthread_mutex_unlock(&s->lock);
 	count(c->open ? &s->stats.peers : &s->stats.refused, 1);
 	return rc;
