@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 
+#define CONNECT_NS 1000000000ull
 #define SLICE_NS 20000000ull /* between looks whether it is to stop */
 
 /* What one read is made of. */
@@ -32,7 +33,7 @@ void tn_peer_window_init(struct tn_peer_window *w, const struct tn_secret *secre
 	o.listen = "none";
 	o.secret = secret;
 	o.secret_bytes = sizeof(*secret);
-	o.connect_ns = 1000000000u;
+	o.connect_ns = CONNECT_NS;
 	if (tn_xfer_agent_create(&o, &w->agent))
 		w->agent = NULL;
 }
@@ -43,9 +44,11 @@ void tn_peer_window_close(struct tn_peer_window *w)
 	w->agent = NULL;
 }
 
+/* Connects before the first section is told: an agent that connects takes the peer's present revision for known, and then refuses metadata from before it. */
 void tn_peer_window_join(struct tn_peer_window *w, const void *metadata, size_t bytes)
 {
-	w->open = w->agent && tn_xfer_load(w->agent, metadata, bytes, w->peer) == 0;
+	w->open = w->agent && tn_xfer_load(w->agent, metadata, bytes, w->peer) == 0 &&
+		  tn_xfer_connect(w->agent, w->peer, tn_now_ns(&tn_clock_system) + CONNECT_NS) == 0;
 }
 
 void tn_peer_window_add(struct tn_peer_window *w, const void *metadata, size_t bytes)
