@@ -15,8 +15,12 @@
 #define DRAIN_NS 300000000u
 #define QUIET_NS 100000000u    /* that nothing moves: the kernel passes on what a sender has left after 40 ms (a late ACK) */
 #define PAUSE_NS 1000000u
-#define BUSY_TURNS 64u	       /* in which nothing moved, and the worker could not be armed */
-#define BUSY_NS 50000u	       /* then it sleeps as long between them */
+/*
+ * An operation that waits for space at the peer has no event. The peer needs a CPU to make space, perhaps this one: so the thread gives it to others and looks again,
+ * until nothing has moved for YIELD_NS. Then it sleeps for FULL_NS at a time.
+ */
+#define YIELD_NS 200000u
+#define FULL_NS 50000u
 
 uint64_t ucx_now(void)
 {
@@ -55,6 +59,13 @@ static void let_others(struct ucx *u)
 	pthread_mutex_lock(&u->lock);
 }
 
+static void yield(struct ucx *u)
+{
+	ucx_unlock(u);
+	sched_yield();
+	pthread_mutex_lock(&u->lock);
+}
+
 static void sleep_until(struct ucx *u, uint64_t now, uint64_t next_ns)
 {
 	struct pollfd p[] = {{.fd = u->efd, .events = POLLIN}, {.fd = u->wake, .events = POLLIN}};
@@ -72,7 +83,6 @@ static void sleep_until(struct ucx *u, uint64_t now, uint64_t next_ns)
 static void *run(void *arg)
 {
 	struct ucx *u = arg;
-	unsigned busy = 0;
 
 	pthread_mutex_lock(&u->lock);
 	for (;;) {
@@ -89,19 +99,16 @@ static void *run(void *arg)
 			ucx_unlock(u);
 			ucx_tell_ended(ended);
 			pthread_mutex_lock(&u->lock);
-			busy = 0;
 		} else if (moved || u->ready) {
 			let_others(u);
-			busy = 0;
 		} else if (u->stop && (!u->peers || now >= u->stop_ns)) {
 			break; /* an endpoint that does not close is closed with the worker */
 		} else if (u->api->ucp_worker_arm(u->worker) != UCS_ERR_BUSY) {
 			sleep_until(u, now, next_ns);
-			busy = 0;
-		} else if (++busy < BUSY_TURNS) {
-			let_others(u);
+		} else if (now < u->busy_ns + YIELD_NS) {
+			yield(u);
 		} else {
-			sleep_until(u, now, now + BUSY_NS); /* an operation waits for space at the peer, which has no event */
+			sleep_until(u, now, now + FULL_NS);
 		}
 	}
 	ucx_unlock(u);
