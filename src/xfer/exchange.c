@@ -387,7 +387,8 @@ static void closed(void *arg, struct tn_xfer_conn *c)
 
 	if (c->outgoing && p) {
 		tn_xfer_peer_disconnect(p);
-		p->state = TN_XFER_PEER_LOST;
+		if (p->state == TN_XFER_PEER_CONNECTED) /* else it was loaded since the connection was cut */
+			p->state = TN_XFER_PEER_LOST;
 		a->stat[TN_XFER_STAT_PEERS_LOST]++;
 		tn_log(&a->log, TN_LOG_WARN, "agent %s is lost", p->head.name);
 		tn_xfer_requests_fail(a, p, -ECONNRESET);

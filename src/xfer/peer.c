@@ -165,8 +165,8 @@ int tn_xfer_peer_load(struct tn_xfer_agent *a, const struct tn_xfer_metadata *m,
 		return -ENOMEM;
 	p->head = *head;
 	p->backends = map_backends(a, head, UINT32_MAX);
-	if (p->state == TN_XFER_PEER_LOST)
-		p->state = TN_XFER_PEER_LOADED;
+	if (p->state == TN_XFER_PEER_LOST || (p->conn && p->conn->closing))
+		p->state = TN_XFER_PEER_LOADED; /* the end of the old connection does not undo this */
 	for (uint32_t i = 0; i < m->n; i++) {
 		if (m->sec[i]->backends != theirs) {
 			theirs = m->sec[i]->backends;
@@ -405,7 +405,7 @@ int tn_xfer_peer_connect(struct tn_xfer_agent *a, struct tn_xfer_peer *p, uint64
 	int rc = 0;
 
 	/* What is left of an older connection may still use its handles. */
-	while ((p->dialling || (!p->conn && p->jobs)) && rc == 0)
+	while ((p->dialling || (p->conn ? p->conn->closing : p->jobs > 0)) && rc == 0)
 		rc = tn_cond_wait(&a->changed, &a->lock, deadline_ns);
 	if (rc)
 		return tn_fail(rc, "agent %s has not answered by the deadline", p->head.name);

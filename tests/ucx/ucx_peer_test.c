@@ -16,6 +16,7 @@
 #define BLOCKS 64u
 #define REQUESTS 4u
 #define CASES 60u
+#define CUTS 300u
 
 static struct stub_ucp *stub;
 static _Alignas(BLOCK) unsigned char memory[2][BLOCK * BLOCKS];
@@ -41,13 +42,19 @@ static struct tn_xfer_agent *agent_new(const char *name, unsigned which)
 	return a;
 }
 
-static void load(const struct two *t)
+static unsigned char metadata[65536];
+
+static size_t metadata_of(const struct two *t)
 {
-	static unsigned char metadata[65536];
 	int64_t n = tn_xfer_metadata(t->agent[1], TN_XFER_DRAM, NULL, 0, metadata, sizeof(metadata));
 
 	assert_true(n > 0);
-	assert_int_equal(tn_xfer_load(t->agent[0], metadata, (size_t)n, NULL), 0);
+	return (size_t)n;
+}
+
+static void load(const struct two *t)
+{
+	assert_int_equal(tn_xfer_load(t->agent[0], metadata, metadata_of(t), NULL), 0);
 }
 
 /* The agent has given up its connection, or is about to. */
@@ -256,6 +263,29 @@ static void a_flush_that_fails_loses_the_peer(void **state)
 	two_free(&t);
 }
 
+/* Metadata that comes before the agent has closed the connection that was cut. */
+static void a_peer_that_is_loaded_right_after_a_cut_stays_loaded(void **state)
+{
+	struct two t;
+	size_t n;
+
+	two_new(&t);
+	n = metadata_of(&t);
+	for (unsigned i = 0; i < CUTS; i++) {
+		struct tn_xfer_request *q = request_new(&t, TN_XFER_WRITE, 0, 1);
+
+		STUB_SET(stub->late, 1);
+		STUB_SET(stub->fail, "flush");
+		assert_int_equal(post(q), 0);
+		assert_int_equal(tn_xfer_wait(q, tn_test_deadline()), -ECONNRESET);
+		assert_int_equal(tn_xfer_load(t.agent[0], metadata, n, NULL), 0);
+		STUB_SET(stub->fail, NULL);
+		assert_int_equal(finish(q), -ECONNRESET);
+		assert_int_equal(move(&t, TN_XFER_WRITE), 0);
+	}
+	two_free(&t);
+}
+
 static void a_peer_without_an_endpoint_is_not_reached(void **state)
 {
 	struct tn_xfer_request *q;
@@ -352,6 +382,7 @@ int main(void)
 		cmocka_unit_test(each_call_of_an_operation_may_fail),
 		cmocka_unit_test(an_operation_that_fails_fails_its_descriptor_alone),
 		cmocka_unit_test(a_flush_that_fails_loses_the_peer),
+		cmocka_unit_test(a_peer_that_is_loaded_right_after_a_cut_stays_loaded),
 		cmocka_unit_test(a_peer_without_an_endpoint_is_not_reached),
 		cmocka_unit_test(an_endpoint_that_fails_ends_its_requests_when_nothing_moves),
 		cmocka_unit_test(a_stopped_peer_is_given_up_and_nothing_lands_later),
