@@ -236,7 +236,13 @@ TN_API int tn_heap_commit(struct tn_heap *heap, const struct tn_heap_plan *plan)
 /** tn_heap_abandon - give a plan up; its memory comes back soon. Any thread. Return: 0, -ESTALE, -EINVAL, as above. */
 TN_API int tn_heap_abandon(struct tn_heap *heap, const struct tn_heap_plan *plan);
 
-/** tn_heap_put - open, copy @bytes from @src, to each replica, and commit. Any thread. Return: as these do. */
+/**
+ * tn_heap_put - open, copy @bytes from @src, to each replica, and commit
+ *
+ * Any thread. If a free extent of the right size is at hand, the master admits the object while its bytes are copied. Else it is asked for a plan.
+ *
+ * Return: as these do.
+ */
 TN_API int tn_heap_put(struct tn_heap *heap, const void *key, size_t key_bytes, const void *src, uint64_t bytes, uint32_t owner, uint32_t flags);
 
 /**

@@ -184,7 +184,8 @@ TN_HEAP_CHECK(offsetof(struct tn_heap_ctl, bump_ptr) == 16 && offsetof(struct tn
 	      "layout of the control block");
 
 /**
- * struct tn_heap_announce - a producer that has claimed its slot by itself says that the object is READY. A hint: the header is the truth
+ * struct tn_heap_announce - a producer says that the master should look at a slot: it has claimed that by itself, and has written the header, or the object is READY; or
+ * it has given a plan up. A hint: the header is the truth
  * @turn: how many announces there had been with this one; written last
  */
 struct tn_heap_announce {
@@ -656,10 +657,10 @@ TN_HD int tn_heap_announce(void *base, const struct tn_heap_ctl *layout, const s
 }
 
 /*
- * The slot of the next announce; the master checks it. TN_HEAP_NO_SLOT: there is none, or its producer has not written it yet. skip: then go on without it, because
- * that producer may be dead. The master alone.
+ * The slot of the next announce, and the epoch that it is about; the master checks both. TN_HEAP_NO_SLOT: there is none, or its producer has not written it yet.
+ * skip: then go on without it, because that producer may be dead. The master alone.
  */
-TN_HD uint32_t tn_heap_take_announce(void *base, const struct tn_heap_ctl *layout, int skip)
+TN_HD uint32_t tn_heap_take_announce(void *base, const struct tn_heap_ctl *layout, int skip, uint32_t *epoch)
 {
 	struct tn_heap_ctl *ctl = (struct tn_heap_ctl *)base;
 	uint32_t tail = ctl->ann_tail, slot = TN_HEAP_NO_SLOT;
@@ -667,8 +668,11 @@ TN_HD uint32_t tn_heap_take_announce(void *base, const struct tn_heap_ctl *layou
 
 	if (tail == tn_heap_load32(&ctl->ann_head))
 		return TN_HEAP_NO_SLOT;
-	if (tn_heap_load32(&cell->turn) == tail + 1)
+	*epoch = 0;
+	if (tn_heap_load32(&cell->turn) == tail + 1) {
+		*epoch = cell->epoch;
 		slot = (uint32_t)((cell->header_off - layout->hdr_base) / sizeof(struct tn_heap_slot));
+	}
 	if (slot != TN_HEAP_NO_SLOT || skip)
 		tn_heap_store32(&ctl->ann_tail, tail + 1);
 	return slot;

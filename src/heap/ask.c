@@ -15,7 +15,6 @@
 #include "heap/heap_internal.h"
 
 #define MS 1000000ull
-#define SPIN_NS 100000u /* for how long an answer is looked for before the thread sleeps */
 #define RETRY_NS (5 * MS) /* between two attempts to reach a master that is not there yet */
 
 static int fail_silent(const struct tn_heap *heap)
@@ -113,7 +112,7 @@ static int wait_for_answer(int sock, uint64_t deadline_ns)
 /* As recvmsg. An answer often comes sooner than a sleeping thread would wake up: so first this looks, and lets others have the CPU between two looks. */
 static ssize_t receive_soon(int sock, struct msghdr *m)
 {
-	uint64_t until = tn_now_ns(&tn_clock_system) + SPIN_NS;
+	uint64_t until = tn_now_ns(&tn_clock_system) + TN_HEAP_SPIN_NS;
 	ssize_t got;
 
 	while ((got = recvmsg(sock, m, MSG_CMSG_CLOEXEC | MSG_DONTWAIT)) < 0 && errno == EAGAIN && tn_now_ns(&tn_clock_system) < until)

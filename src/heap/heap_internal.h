@@ -16,7 +16,10 @@
 
 #define TN_HEAP_WIRE_MAGIC UINT64_C(0x3152575048544e54) /* "TNTHPWR1" */
 
-enum tn_heap_op { TN_HEAP_JOIN = 1, TN_HEAP_OPEN, TN_HEAP_REMOVE, TN_HEAP_EVICT };
+enum tn_heap_op { TN_HEAP_JOIN = 1, TN_HEAP_OPEN, TN_HEAP_REMOVE, TN_HEAP_EVICT, TN_HEAP_HEAR };
+
+/* For how long a thread looks for what the master is about to do, before it sleeps. */
+#define TN_HEAP_SPIN_NS 100000u
 
 struct tn_heap_ask {
 	uint64_t magic;

@@ -5,6 +5,7 @@
 
 #include <signal.h>
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <tenuto/heap.h>
@@ -76,6 +77,34 @@ static inline bool heap_is_filled(const void *p, uint64_t bytes, uint64_t of)
 	return true;
 }
 
+/* An object whose bytes follow from its key. */
+static inline int heap_put(struct tn_heap *heap, uint64_t key, uint64_t bytes, uint32_t owner, uint32_t flags)
+{
+	unsigned char *src = malloc(bytes);
+	int rc;
+
+	assert_non_null(src);
+	heap_fill(src, bytes, key);
+	rc = tn_heap_put(heap, &key, sizeof(key), src, bytes, owner, flags);
+	free(src);
+	return rc;
+}
+
+/* An object as it is expected: 0, or the error of tn_heap_get. */
+static inline int heap_get(struct tn_heap *heap, uint64_t key, uint64_t bytes)
+{
+	unsigned char *dst = malloc(bytes);
+	uint64_t n = 0;
+	int rc;
+
+	assert_non_null(dst);
+	rc = tn_heap_get(heap, &key, sizeof(key), dst, bytes, &n);
+	if (rc == 0)
+		assert_true(n == bytes && heap_is_filled(dst, bytes, key));
+	free(dst);
+	return rc;
+}
+
 /* Another process that runs body(arg) and ends with its result; a failed assertion ends it otherwise. */
 static inline pid_t heap_process(int (*body)(void *arg), void *arg)
 {
@@ -98,6 +127,13 @@ static inline int heap_join_process(pid_t pid)
 
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+}
+
+/* Ends a process that waits for that. */
+static inline void heap_kill(pid_t pid)
+{
+	kill(pid, SIGKILL);
+	assert_int_equal(heap_join_process(pid), 1000 + SIGKILL);
 }
 
 /* Until what() is true; the deadline of all waits. */

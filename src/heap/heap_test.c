@@ -545,7 +545,7 @@ static void a_take_over_without_descriptors_fails_and_ends_nobodys_life(void **s
 	struct rlimit few, usual;
 	pid_t master, producer;
 	struct tn_heap *heap;
-	int status, unused[2];
+	int status, unused[4];
 
 	heap_new_name();
 	master = heap_process(lead_three, NULL);
@@ -557,15 +557,16 @@ static void a_take_over_without_descriptors_fails_and_ends_nobodys_life(void **s
 	heap_join_process(master);
 	assert_int_equal(getrlimit(RLIMIT_NOFILE, &usual), 0);
 	few = usual;
-	for (uint32_t i = 0; i < 2; i++)
+	for (uint32_t i = 0; i < 4; i++)
 		unused[i] = dup(0);
-	few.rlim_cur = (rlim_t)unused[1] + 1; /* the socket and a pidfd, but no file of /proc */
-	for (uint32_t i = 0; i < 2; i++)
+	few.rlim_cur = (rlim_t)unused[3] + 1; /* the socket, two for its events and a pidfd, but no file of /proc */
+	for (uint32_t i = 0; i < 4; i++)
 		close(unused[i]);
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
 	status = tn_heap_take_over(heap);
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &usual), 0);
 	assert_int_equal(status, -EMFILE);
+	assert_non_null(strstr(tn_error_last()->text, "lives is not known"));
 	assert_int_equal(tn_heap_take_over(heap), 0);
 	assert_int_equal(tn_heap_evict_until_below(heap, 100), 0);
 	kill(producer, SIGCONT);

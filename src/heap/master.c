@@ -68,98 +68,6 @@ static uint64_t used_bytes(const struct tn_heap_master *m, uint32_t rank)
 	return used;
 }
 
-/* An object that its producer has made READY in a slot of its own choice: the first one of a key counts. */
-static void admit(struct tn_heap_master *m, uint32_t rank, uint32_t slot)
-{
-	struct tn_heap_slot *s = tn_heap_slot_of(m->memory, rank, slot);
-	uint64_t word = tn_heap_load64(tn_heap_state_word(s));
-	struct tn_heap_name name;
-	struct tn_heap_found found;
-
-	if (tn_heap_word_state(word) != TN_HEAP_READY || s->extra.admitted == tn_heap_word_epoch(word))
-		return;
-	name = (struct tn_heap_name){s->header.key_hash, {s->extra.digest[0], s->extra.digest[1]}};
-	if (tn_heap_find_any(m->memory, &name, &found))
-		tn_heap_index_add(&m->index, m->memory, rank, slot);
-	else
-		kill_ready(m, rank, slot, tn_heap_word_epoch(word));
-}
-
-static void hear_rank(struct tn_heap_master *m, uint32_t rank, bool skip)
-{
-	struct tn_heap_ctl *ctl = tn_heap_ctl_of(m->memory, rank);
-
-	for (uint32_t left = m->memory->layout.ann_capacity; left && tn_heap_load32(&ctl->ann_head) != tn_heap_load32(&ctl->ann_tail); left--) {
-		uint32_t slot = tn_heap_take_announce(m->memory->base[rank], &m->memory->layout, skip);
-
-		if (slot < tn_heap_head(m->memory, rank))
-			admit(m, rank, slot);
-		else if (!skip)
-			return;
-	}
-}
-
-void tn_heap_master_hear(struct tn_heap_master *m)
-{
-	for (uint32_t r = 0; r < m->memory->ranks; r++)
-		hear_rank(m, r, false);
-}
-
-/* One slot's turn in a sweep. */
-static void sweep_slot(struct tn_heap_master *m, uint32_t rank, uint32_t slot, uint64_t now)
-{
-	uint64_t word = tn_heap_load64(tn_heap_state_word(tn_heap_slot_of(m->memory, rank, slot)));
-	struct tn_heap_seen *seen = tn_heap_seen_of(m, rank, slot);
-
-	if (tn_heap_class_of(tn_heap_slot_of(m->memory, rank, slot)) == TN_HEAP_SPARE)
-		return;
-	/* since_ns may lie after now: a rank's end sweeps, too, within a turn of the server that began before. */
-	if (tn_heap_word_state(word) == TN_HEAP_RESERVED || tn_heap_word_state(word) == TN_HEAP_WRITING) {
-		if (seen->epoch != tn_heap_word_epoch(word)) {
-			seen->epoch = tn_heap_word_epoch(word);
-			seen->since_ns = now;
-		} else if (now > seen->since_ns && now - seen->since_ns > m->memory->reclaim_ns) {
-			kill_unready(m, rank, slot, word);
-		}
-	}
-	admit(m, rank, slot);
-	if (tn_heap_word_is_free(word) && !seen->stacked)
-		tn_heap_extents_stack(m, rank, slot);
-	else
-		reclaim(m, rank, slot);
-}
-
-static void sweep_rank(struct tn_heap_master *m, uint32_t rank, uint64_t now)
-{
-	uint32_t head = tn_heap_head(m->memory, rank);
-
-	hear_rank(m, rank, true); /* what was not written until now is found below */
-	tn_heap_extents_look(m, rank);
-	for (uint32_t s = 0; s < head; s++)
-		sweep_slot(m, rank, s, now);
-	m->used[rank] = used_bytes(m, rank);
-}
-
-void tn_heap_master_sweep(struct tn_heap_master *m, uint64_t now_ns)
-{
-	for (uint32_t r = 0; r < m->memory->ranks; r++)
-		sweep_rank(m, r, now_ns);
-}
-
-void tn_heap_master_end_life(struct tn_heap_master *m, uint32_t dead)
-{
-	for (uint32_t r = 0; r < m->memory->ranks; r++)
-		for (uint32_t i = 0, head = tn_heap_head(m->memory, r); i < head; i++) {
-			tn_heap_store32(&tn_heap_leases_of(m->memory, r, i)[dead], 0);
-			if (!tn_heap_bury(tn_heap_slot_of(m->memory, r, i), dead))
-				continue;
-			tn_heap_index_drop(m->memory, r, i);
-			tn_heap_count(m->memory, r, TN_HEAP_RECLAIMS, 1);
-		}
-	__atomic_store_n(&m->memory->dir->member[dead].life, TN_HEAP_NOBODY, __ATOMIC_RELEASE);
-	tn_heap_master_sweep(m, tn_now_ns(&tn_clock_system));
-}
-
 /* ---- eviction --------------------------------------------------------------------------------------------------- */
 
 static int by_order(const void *a, const void *b)
@@ -226,6 +134,7 @@ static uint32_t evict_below(struct tn_heap_master *m, uint32_t rank, uint64_t by
 	m->used[rank] = used_bytes(m, rank); /* producers claim by themselves, too */
 	if (m->used[rank] <= bytes)
 		return 0;
+	tn_heap_extents_look(m, rank); /* what producers have taken out of stacks goes back into them */
 	n = find_candidates(m, rank);
 	for (uint32_t i = 0; i < n && m->used[rank] > bytes; i++)
 		evicted += evict_slot(m, rank, m->candidates[i].slot);
@@ -235,6 +144,15 @@ static uint32_t evict_below(struct tn_heap_master *m, uint32_t rank, uint64_t by
 static uint64_t percent_of(const struct tn_heap_ctl *ctl, uint32_t percent)
 {
 	return (ctl->heap_limit - ctl->heap_base) / 100 * percent + (ctl->heap_limit - ctl->heap_base) % 100 * percent / 100;
+}
+
+/* With so many bytes more, at most water_hi is in use; else evicts until water_lo. */
+static void keep_below(struct tn_heap_master *m, uint32_t rank, uint64_t more)
+{
+	const struct tn_heap_ctl *ctl = &m->memory->layout;
+
+	if (m->used[rank] + more > percent_of(ctl, ctl->water_hi))
+		evict_below(m, rank, percent_of(ctl, ctl->water_lo));
 }
 
 int tn_heap_master_evict(struct tn_heap_master *m, uint32_t percent, uint64_t may)
@@ -247,6 +165,128 @@ int tn_heap_master_evict(struct tn_heap_master *m, uint32_t percent, uint64_t ma
 		if (may >> r & 1)
 			evicted += evict_below(m, r, percent_of(&m->memory->layout, percent));
 	return (int)evicted;
+}
+
+/* ---- what producers say, and sweeps ----------------------------------------------------------------------------- */
+
+/*
+ * An object in a slot of its producer's own choice, whose header is written: the first one of a key counts. A later one that is READY goes. Of one that is
+ * WRITING the producer finds out that it is not admitted. True: it was admitted just now.
+ */
+static bool admit(struct tn_heap_master *m, uint32_t rank, uint32_t slot, uint64_t word)
+{
+	struct tn_heap_slot *s = tn_heap_slot_of(m->memory, rank, slot);
+	struct tn_heap_name name;
+	struct tn_heap_found found;
+
+	if (s->extra.admitted == tn_heap_word_epoch(word))
+		return false;
+	name = (struct tn_heap_name){s->header.key_hash, {s->extra.digest[0], s->extra.digest[1]}};
+	if (tn_heap_find_any(m->memory, &name, &found) == 0) {
+		kill_ready(m, rank, slot, tn_heap_word_epoch(word));
+		return false;
+	}
+	tn_heap_index_add(&m->index, m->memory, rank, slot);
+	return true;
+}
+
+/* A slot that its producer has told of. Of that epoch it has written the header before. */
+static void heed(struct tn_heap_master *m, uint32_t rank, uint32_t slot, uint32_t epoch)
+{
+	uint64_t word = tn_heap_load64(tn_heap_state_word(tn_heap_slot_of(m->memory, rank, slot)));
+
+	if (tn_heap_word_epoch(word) != epoch)
+		return;
+	switch (tn_heap_word_state(word)) {
+	case TN_HEAP_WRITING:
+	case TN_HEAP_READY:
+		if (admit(m, rank, slot, word)) {
+			m->used[rank] += tn_heap_extent_bytes(m, tn_heap_slot_of(m->memory, rank, slot));
+			keep_below(m, rank, 0);
+		}
+		break;
+	case TN_HEAP_DEAD:
+		reclaim(m, rank, slot);
+		break;
+	default:
+		break;
+	}
+}
+
+static void hear_rank(struct tn_heap_master *m, uint32_t rank, bool skip)
+{
+	struct tn_heap_ctl *ctl = tn_heap_ctl_of(m->memory, rank);
+
+	for (uint32_t left = m->memory->layout.ann_capacity; left && tn_heap_load32(&ctl->ann_head) != tn_heap_load32(&ctl->ann_tail); left--) {
+		uint32_t epoch, slot = tn_heap_take_announce(m->memory->base[rank], &m->memory->layout, skip, &epoch);
+
+		if (slot < tn_heap_head(m->memory, rank))
+			heed(m, rank, slot, epoch);
+		else if (!skip)
+			return;
+	}
+}
+
+void tn_heap_master_hear(struct tn_heap_master *m)
+{
+	for (uint32_t r = 0; r < m->memory->ranks; r++)
+		hear_rank(m, r, false);
+}
+
+/* One slot's turn in a sweep. */
+static void sweep_slot(struct tn_heap_master *m, uint32_t rank, uint32_t slot, uint64_t now)
+{
+	uint64_t word = tn_heap_load64(tn_heap_state_word(tn_heap_slot_of(m->memory, rank, slot)));
+	struct tn_heap_seen *seen = tn_heap_seen_of(m, rank, slot);
+
+	if (tn_heap_class_of(tn_heap_slot_of(m->memory, rank, slot)) == TN_HEAP_SPARE)
+		return;
+	/* since_ns may lie after now: a rank's end sweeps, too, within a turn of the server that began before. */
+	if (tn_heap_word_state(word) == TN_HEAP_RESERVED || tn_heap_word_state(word) == TN_HEAP_WRITING) {
+		if (seen->epoch != tn_heap_word_epoch(word)) {
+			seen->epoch = tn_heap_word_epoch(word);
+			seen->since_ns = now;
+		} else if (now > seen->since_ns && now - seen->since_ns > m->memory->reclaim_ns) {
+			kill_unready(m, rank, slot, word);
+		}
+	}
+	if (tn_heap_word_state(word) == TN_HEAP_READY)
+		admit(m, rank, slot, word);
+	if (tn_heap_word_is_free(word) && !seen->stacked)
+		tn_heap_extents_stack(m, rank, slot);
+	else
+		reclaim(m, rank, slot);
+}
+
+static void sweep_rank(struct tn_heap_master *m, uint32_t rank, uint64_t now)
+{
+	uint32_t head = tn_heap_head(m->memory, rank);
+
+	hear_rank(m, rank, true); /* what was not written until now is found below */
+	tn_heap_extents_look(m, rank);
+	for (uint32_t s = 0; s < head; s++)
+		sweep_slot(m, rank, s, now);
+	m->used[rank] = used_bytes(m, rank);
+}
+
+void tn_heap_master_sweep(struct tn_heap_master *m, uint64_t now_ns)
+{
+	for (uint32_t r = 0; r < m->memory->ranks; r++)
+		sweep_rank(m, r, now_ns);
+}
+
+void tn_heap_master_end_life(struct tn_heap_master *m, uint32_t dead)
+{
+	for (uint32_t r = 0; r < m->memory->ranks; r++)
+		for (uint32_t i = 0, head = tn_heap_head(m->memory, r); i < head; i++) {
+			tn_heap_store32(&tn_heap_leases_of(m->memory, r, i)[dead], 0);
+			if (!tn_heap_bury(tn_heap_slot_of(m->memory, r, i), dead))
+				continue;
+			tn_heap_index_drop(m->memory, r, i);
+			tn_heap_count(m->memory, r, TN_HEAP_RECLAIMS, 1);
+		}
+	__atomic_store_n(&m->memory->dir->member[dead].life, TN_HEAP_NOBODY, __ATOMIC_RELEASE);
+	tn_heap_master_sweep(m, tn_now_ns(&tn_clock_system));
 }
 
 /* ---- allocation ------------------------------------------------------------------------------------------------- */
@@ -303,9 +343,12 @@ static uint32_t allocate(struct tn_heap_master *m, uint32_t rank, uint32_t size_
 	const struct tn_heap_ctl *ctl = &m->memory->layout;
 	uint32_t slot;
 
-	if (m->used[rank] + ((uint64_t)ctl->page_bytes << size_class) > percent_of(ctl, ctl->water_hi))
-		evict_below(m, rank, percent_of(ctl, ctl->water_lo));
+	keep_below(m, rank, (uint64_t)ctl->page_bytes << size_class);
 	slot = tn_heap_extents_take(m, rank, size_class);
+	if (slot == TN_HEAP_NO_SLOT) {
+		hear_rank(m, rank, false); /* plans that were given up */
+		slot = tn_heap_extents_take(m, rank, size_class);
+	}
 	if (slot == TN_HEAP_NO_SLOT) {
 		sweep_rank(m, rank, tn_now_ns(&tn_clock_system));
 		slot = tn_heap_extents_take(m, rank, size_class);

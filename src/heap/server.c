@@ -225,6 +225,9 @@ static int carry_out(struct tn_heap_server *s, const struct tn_heap_ask *ask, st
 		rc = tn_heap_master_evict(s->master, ask->percent, may);
 		told->count = rc > 0 ? (uint32_t)rc : 0;
 		return rc < 0 ? rc : 0;
+	case TN_HEAP_HEAR:
+		tn_heap_master_hear(s->master);
+		return 0;
 	default:
 		return tn_fail(-EINVAL, "request %u is unknown", ask->op);
 	}

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Public calls that write objects: plans, with and without the master, commit, put. */
 #include <errno.h>
+#include <sched.h>
 #include <string.h>
 #include <tenuto/heap.h>
 #include <unistd.h>
@@ -78,14 +79,12 @@ static int begin_all(struct tn_heap *heap, const struct tn_heap_plan *plan, cons
 }
 
 /* tn_heap_open_for_write, with the slots. */
-static int open_slots(struct tn_heap *heap, struct tn_heap_want *want, struct tn_heap_plan *plan, uint32_t slot[TN_HEAP_REPLICAS_MAX])
+static int open_slots(struct tn_heap *heap, const struct tn_heap_want *want, struct tn_heap_plan *plan, uint32_t slot[TN_HEAP_REPLICAS_MAX])
 {
 	struct tn_heap_ask ask = {.op = TN_HEAP_OPEN};
 	struct tn_heap_told told;
 	int rc;
 
-	if (want->owner == TN_HEAP_ANY)
-		want->owner = (uint32_t)(want->name.hash % heap->ranks);
 	ask.want = *want;
 	rc = tn_heap_request(heap, &ask, &told);
 	if (rc == 0)
@@ -95,16 +94,6 @@ static int open_slots(struct tn_heap *heap, struct tn_heap_want *want, struct tn
 	if (rc == 0)
 		*plan = told.plan;
 	return rc;
-}
-
-int tn_heap_open_for_write(struct tn_heap *heap, const void *key, size_t key_bytes, uint64_t bytes, uint32_t owner, uint32_t flags,
-			   struct tn_heap_plan *plan)
-{
-	struct tn_heap_want want = {.bytes = bytes, .owner = owner, .flags = flags};
-	uint32_t slot[TN_HEAP_REPLICAS_MAX];
-	int rc = tn_heap_name_of(key, key_bytes, &want.name);
-
-	return rc ? rc : open_slots(heap, &want, plan, slot);
 }
 
 /*
@@ -128,42 +117,76 @@ static uint32_t claim_extent(struct tn_heap *heap, uint32_t owner, uint32_t size
 	return TN_HEAP_NO_SLOT;
 }
 
+/* A plan without the master: its slot is WRITING by this rank, and has the header. False: only the master can make one, or say what is wrong. */
+static bool reserve(struct tn_heap *heap, const struct tn_heap_want *want, struct tn_heap_plan *plan)
+{
+	uint32_t page_bytes = heap->memory.layout.page_bytes, size_class = tn_heap_class(page_bytes, want->bytes), slot = TN_HEAP_NO_SLOT, epoch;
+	struct tn_heap_found found;
+	struct tn_heap_slot *s;
+	uint64_t base;
+
+	if (want->bytes && want->owner < heap->ranks && (heap->memory.rights.write >> want->owner & 1) && size_class < TN_HEAP_CLASSES &&
+	    !(want->flags & ~(TN_HEAP_PIN | TN_HEAP_PRIORITY)) && tn_heap_find_any(&heap->memory, &want->name, &found))
+		slot = claim_extent(heap, want->owner, size_class, &epoch, &base);
+	if (slot == TN_HEAP_NO_SLOT)
+		return false;
+	s = tn_heap_slot_of(&heap->memory, want->owner, slot);
+	tn_heap_describe(s, &want->name, want->bytes, page_bytes, want->flags);
+	*plan = (struct tn_heap_plan){.key_hash = want->name.hash, .dst_rank = want->owner, .epoch = epoch,
+				      .header_off = TN_HEAP_CTL_BYTES + (uint64_t)slot * sizeof(*s), .payload_base = base, .bytes_total = want->bytes,
+				      .page_bytes = page_bytes, .n_pages = (uint32_t)((want->bytes + page_bytes - 1) / page_bytes), .announces = 1};
+	return true;
+}
+
+/* 0, and all of *want. */
+static int set_want(const struct tn_heap *heap, const void *key, size_t key_bytes, uint64_t bytes, uint32_t owner, uint32_t flags,
+		    struct tn_heap_want *want)
+{
+	int rc;
+
+	*want = (struct tn_heap_want){.bytes = bytes, .owner = owner, .flags = flags};
+	rc = tn_heap_name_of(key, key_bytes, &want->name);
+	if (rc == 0 && owner == TN_HEAP_ANY)
+		want->owner = (uint32_t)(want->name.hash % heap->ranks);
+	return rc;
+}
+
+int tn_heap_open_for_write(struct tn_heap *heap, const void *key, size_t key_bytes, uint64_t bytes, uint32_t owner, uint32_t flags,
+			   struct tn_heap_plan *plan)
+{
+	uint32_t slot[TN_HEAP_REPLICAS_MAX];
+	struct tn_heap_want want;
+	int rc = set_want(heap, key, key_bytes, bytes, owner, flags, &want);
+
+	return rc ? rc : open_slots(heap, &want, plan, slot);
+}
+
 int tn_heap_reserve(struct tn_heap *heap, const void *key, size_t key_bytes, uint64_t bytes, uint32_t owner, uint32_t flags,
 		    struct tn_heap_plan *plan)
 {
-	uint32_t page_bytes = heap->memory.layout.page_bytes, size_class = tn_heap_class(page_bytes, bytes), slot = TN_HEAP_NO_SLOT, epoch;
-	struct tn_heap_found found;
-	struct tn_heap_name name;
-	struct tn_heap_slot *s;
-	uint64_t base;
-	int rc = tn_heap_name_of(key, key_bytes, &name);
+	uint32_t slot[TN_HEAP_REPLICAS_MAX];
+	struct tn_heap_want want;
+	int rc = set_want(heap, key, key_bytes, bytes, owner, flags, &want);
 
-	if (rc)
+	if (rc || reserve(heap, &want, plan))
 		return rc;
-	if (owner == TN_HEAP_ANY)
-		owner = (uint32_t)(name.hash % heap->ranks);
-	if (bytes && owner < heap->ranks && (heap->memory.rights.write >> owner & 1) && size_class < TN_HEAP_CLASSES && !(flags & ~(TN_HEAP_PIN | TN_HEAP_PRIORITY)) &&
-	    tn_heap_find_any(&heap->memory, &name, &found))
-		slot = claim_extent(heap, owner, size_class, &epoch, &base);
-	if (slot == TN_HEAP_NO_SLOT) /* the master has more means, and says what is wrong */
-		return tn_heap_open_for_write(heap, key, key_bytes, bytes, owner, flags, plan);
-	s = tn_heap_slot_of(&heap->memory, owner, slot);
-	tn_heap_describe(s, &name, bytes, page_bytes, flags);
-	*plan = (struct tn_heap_plan){.key_hash = name.hash, .dst_rank = owner, .epoch = epoch,
-				      .header_off = TN_HEAP_CTL_BYTES + (uint64_t)slot * sizeof(*s), .payload_base = base, .bytes_total = bytes,
-				      .page_bytes = page_bytes, .n_pages = (uint32_t)((bytes + page_bytes - 1) / page_bytes), .announces = 1};
-	return 0;
+	return open_slots(heap, &want, plan, slot);
 }
 
-/* What is lost of it - the ring is full, the master does not live - the master's sweep finds. */
+/* The master will look at the plan's slot. What is lost of it - the ring is full, the master does not live - the master's sweep finds. */
 static void announce(struct tn_heap *heap, const struct tn_heap_plan *plan)
 {
 	const struct tn_heap_announce a = {.key_hash = plan->key_hash, .owner_rank = plan->dst_rank, .epoch = plan->epoch,
 					   .header_off = plan->header_off, .payload_off = plan->payload_base, .n_pages = plan->n_pages,
 					   .page_size = plan->page_bytes, .bytes_total = plan->bytes_total};
-	const uint64_t one = 1;
 
 	tn_heap_announce(heap->memory.base[plan->dst_rank], &heap->memory.layout, &a);
+}
+
+static void wake_master(const struct tn_heap *heap)
+{
+	const uint64_t one = 1;
+
 	while (write(heap->memory.wake_fd, &one, sizeof(one)) < 0 && errno == EINTR)
 		;
 }
@@ -255,8 +278,10 @@ int tn_heap_commit(struct tn_heap *heap, const struct tn_heap_plan *plan)
 	}
 	if (publish_all(heap, plan, slot) == 0)
 		return refused(heap, plan);
-	if (plan->announces)
+	if (plan->announces) {
 		announce(heap, plan);
+		wake_master(heap);
+	}
 	return 0;
 }
 
@@ -265,30 +290,104 @@ int tn_heap_abandon(struct tn_heap *heap, const struct tn_heap_plan *plan)
 	uint32_t slot[TN_HEAP_REPLICAS_MAX];
 	int rc = check_replicas(heap, plan, slot);
 
-	return rc ? rc : end_all(heap, plan, slot) ? 0 : refused(heap, plan);
+	if (rc)
+		return rc;
+	if (end_all(heap, plan, slot) == 0)
+		return refused(heap, plan);
+	announce(heap, plan); /* without a wake-up: the master looks before it says that nothing is free */
+	return 0;
 }
 
-int tn_heap_put(struct tn_heap *heap, const void *key, size_t key_bytes, const void *src, uint64_t bytes, uint32_t owner, uint32_t flags)
+/* The master makes the plan, then the bytes are copied to each replica. */
+static int put_planned(struct tn_heap *heap, const struct tn_heap_want *want, const void *src)
 {
-	struct tn_heap_want want = {.bytes = bytes, .owner = owner, .flags = flags};
 	uint32_t slot[TN_HEAP_REPLICAS_MAX], published = 0;
 	struct tn_heap_plan plan;
 	uint64_t began_ns;
-	int rc = tn_heap_name_of(key, key_bytes, &want.name);
+	int rc = open_slots(heap, want, &plan, slot);
 
-	if (rc == 0)
-		rc = open_slots(heap, &want, &plan, slot);
 	if (rc)
 		return rc;
 	began_ns = tn_now_ns(&tn_clock_system);
 	for (uint32_t i = 0; i <= plan.copies; i++) {
 		struct tn_heap_copy r = replica_of(&plan, i);
 
-		published += publish(heap, &r, slot[i], tn_checksum_copy(tn_heap_payload(heap, r.rank, r.payload_base, bytes), src, bytes, true));
+		published += publish(heap, &r, slot[i], tn_checksum_copy(tn_heap_payload(heap, r.rank, r.payload_base, want->bytes), src, want->bytes, true));
 	}
 	tn_heap_count_pages(heap, (uint64_t)plan.n_pages * (plan.copies + 1), began_ns);
 	if (published == 0)
 		return refused(heap, &plan);
-	tn_heap_count(&heap->memory, heap->rank, TN_HEAP_BYTES_TX, bytes * (plan.copies + 1));
+	tn_heap_count(&heap->memory, heap->rank, TN_HEAP_BYTES_TX, want->bytes * (plan.copies + 1));
 	return 0;
+}
+
+static bool is_admitted(const struct tn_heap_slot *s, uint32_t epoch)
+{
+	return __atomic_load_n(&s->extra.admitted, __ATOMIC_ACQUIRE) == epoch;
+}
+
+/* Until the master has seen an announced object: 0 and whether it has admitted it, or the errors of a request. */
+static int await_admission(struct tn_heap *heap, const struct tn_heap_slot *s, uint32_t epoch, bool *admitted)
+{
+	struct tn_heap_ask ask = {.op = TN_HEAP_HEAR};
+	uint64_t until = tn_now_ns(&tn_clock_system) + TN_HEAP_SPIN_NS;
+	struct tn_heap_told told;
+	int rc = 0;
+
+	while (!is_admitted(s, epoch) && tn_now_ns(&tn_clock_system) < until)
+		sched_yield();
+	if (!is_admitted(s, epoch))
+		rc = tn_heap_request(heap, &ask, &told);
+	*admitted = is_admitted(s, epoch);
+	return rc;
+}
+
+/*
+ * Copies into an extent that this rank has claimed by itself, while the master admits the object: who puts waits for the master only if it takes longer than the copy.
+ * *done: false, if the master must be asked for a plan. It makes one, or says what is wrong.
+ */
+static int put_ahead(struct tn_heap *heap, const struct tn_heap_want *want, const void *src, bool *done)
+{
+	uint64_t began_ns, checksum;
+	struct tn_heap_plan plan;
+	struct tn_heap_copy copy;
+	struct tn_heap_slot *s;
+	uint32_t slot;
+	int rc;
+
+	/* The master itself makes a plan without waiting for anybody. */
+	*done = __atomic_load_n(&heap->memory.dir->master, __ATOMIC_RELAXED) != heap->rank && reserve(heap, want, &plan);
+	if (!*done)
+		return 0;
+	announce(heap, &plan);
+	wake_master(heap);
+	copy = replica_of(&plan, 0);
+	s = tn_heap_slot_at(heap->memory.base[plan.dst_rank], plan.header_off);
+	slot = (uint32_t)(s - tn_heap_slot_of(&heap->memory, plan.dst_rank, 0));
+	began_ns = tn_now_ns(&tn_clock_system);
+	checksum = tn_checksum_copy(tn_heap_payload(heap, plan.dst_rank, plan.payload_base, want->bytes), src, want->bytes, true);
+	tn_heap_count_pages(heap, plan.n_pages, began_ns);
+	rc = await_admission(heap, s, plan.epoch, done);
+	if (rc || !*done) {
+		finish(heap, &copy, slot, TN_HEAP_DEAD);
+		announce(heap, &plan);
+		return rc;
+	}
+	if (!publish(heap, &copy, slot, checksum))
+		return refused(heap, &plan);
+	tn_heap_count(&heap->memory, heap->rank, TN_HEAP_BYTES_TX, want->bytes);
+	return 0;
+}
+
+int tn_heap_put(struct tn_heap *heap, const void *key, size_t key_bytes, const void *src, uint64_t bytes, uint32_t owner, uint32_t flags)
+{
+	struct tn_heap_want want;
+	bool done = false;
+	int rc = set_want(heap, key, key_bytes, bytes, owner, flags, &want);
+
+	if (rc == 0)
+		rc = put_ahead(heap, &want, src, &done);
+	if (rc || done)
+		return rc;
+	return put_planned(heap, &want, src);
 }

@@ -29,7 +29,7 @@ __global__ void heap_allocator(unsigned char *base, uint64_t bytes, uint32_t fla
 __global__ void heap_announcer(unsigned char *base, const struct tn_heap_announce *a, uint32_t *slot)
 {
 	if (tn_heap_announce(base, (const struct tn_heap_ctl *)base, a))
-		*slot = tn_heap_take_announce(base, (const struct tn_heap_ctl *)base, 0);
+		*slot = tn_heap_take_announce(base, (const struct tn_heap_ctl *)base, 0, slot + 1);
 }
 
 __global__ void heap_reader(unsigned char *base, uint32_t slot, const uint64_t *digest, uint32_t rank, uint64_t *value)
