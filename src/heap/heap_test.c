@@ -545,7 +545,7 @@ static void a_take_over_without_descriptors_fails_and_ends_nobodys_life(void **s
 	struct rlimit few, usual;
 	pid_t master, producer;
 	struct tn_heap *heap;
-	int status, unused[4];
+	int status, unused[6];
 
 	heap_new_name();
 	master = heap_process(lead_three, NULL);
@@ -557,10 +557,10 @@ static void a_take_over_without_descriptors_fails_and_ends_nobodys_life(void **s
 	heap_join_process(master);
 	assert_int_equal(getrlimit(RLIMIT_NOFILE, &usual), 0);
 	few = usual;
-	for (uint32_t i = 0; i < 4; i++)
+	for (uint32_t i = 0; i < 6; i++)
 		unused[i] = dup(0);
-	few.rlim_cur = (rlim_t)unused[3] + 1; /* the socket, two for its events and a pidfd, but no file of /proc */
-	for (uint32_t i = 0; i < 4; i++)
+	few.rlim_cur = (rlim_t)unused[5] + 1; /* what a master opens, and a pidfd, but no file of /proc */
+	for (uint32_t i = 0; i < 6; i++)
 		close(unused[i]);
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
 	status = tn_heap_take_over(heap);
