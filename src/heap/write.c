@@ -138,6 +138,22 @@ static bool reserve(struct tn_heap *heap, const struct tn_heap_want *want, struc
 	return true;
 }
 
+/* The cache lines of the topmost free extent, which another process had last: they come while the key is hashed and looked up. */
+static void fetch_extent(struct tn_heap *heap, uint64_t bytes, uint32_t owner)
+{
+	uint32_t size_class = tn_heap_class(heap->memory.layout.page_bytes, bytes), slot;
+	struct tn_heap_slot *s;
+
+	if (owner >= heap->ranks || size_class == TN_HEAP_CLASSES)
+		return;
+	slot = (uint32_t)__atomic_load_n(&tn_heap_ctl_of(&heap->memory, owner)->free_head[size_class], __ATOMIC_RELAXED) - 1;
+	if (slot >= heap->memory.layout.hdr_count)
+		return;
+	s = tn_heap_slot_of(&heap->memory, owner, slot);
+	__builtin_prefetch(&s->header, 1);
+	__builtin_prefetch(&s->extra, 1);
+}
+
 /* 0, and all of *want. */
 static int set_want(const struct tn_heap *heap, const void *key, size_t key_bytes, uint64_t bytes, uint32_t owner, uint32_t flags,
 		    struct tn_heap_want *want)
@@ -166,8 +182,10 @@ int tn_heap_reserve(struct tn_heap *heap, const void *key, size_t key_bytes, uin
 {
 	uint32_t slot[TN_HEAP_REPLICAS_MAX];
 	struct tn_heap_want want;
-	int rc = set_want(heap, key, key_bytes, bytes, owner, flags, &want);
+	int rc;
 
+	fetch_extent(heap, bytes, owner);
+	rc = set_want(heap, key, key_bytes, bytes, owner, flags, &want);
 	if (rc || reserve(heap, &want, plan))
 		return rc;
 	return open_slots(heap, &want, plan, slot);
