@@ -117,6 +117,12 @@ class Heap(unittest.TestCase):
         self.assertEqual(cache.stats(1)['bytes_tx'], 10240)
         self.assertEqual(cache.stats()['bytes_rx'], 20480)
 
+    def test_the_example_hands_kv_over_in_place(self):
+        example = os.path.join(os.path.dirname(__file__), '../../examples/heap.py')
+        env = {name: value for name, value in os.environ.items() if name not in ('RANK', 'WORLD_SIZE')}
+        run = subprocess.run([sys.executable, example], env=env, capture_output=True, text=True, timeout=60)
+        self.assertEqual((run.stdout, run.returncode), ('4 of 4 layers are right, in place\n', 0), run.stderr)
+
     def test_misuse_raises_what_it_is(self):
         with alone(), heap.NanoKVCache(1 << 20) as cache:
             self.assertEqual((cache.rank, cache.world_size), (0, 1))
