@@ -126,8 +126,7 @@ static void a_dead_master_is_gone_at_once_though_a_child_of_it_lives(void **stat
 	heap = heap_open(2, 1, &o);
 	assert_int_equal(tn_heap_put(heap, &key, 8, &word, 8, 0, 0), 0);
 	assert_int_equal(read(pipes[0], &child, sizeof(child)), sizeof(child));
-	kill(master, SIGKILL);
-	assert_int_equal(heap_join_process(master), 1000 + SIGKILL);
+	heap_kill(master);
 	assert_int_equal(tn_heap_remove(heap, &key, 8), -ESHUTDOWN);
 	assert_int_equal(tn_heap_take_over(heap), 0);
 	assert_int_equal(tn_heap_remove(heap, &key, 8), 0);
@@ -245,16 +244,14 @@ static void the_files_of_a_killed_master_go_when_the_next_heap_is_made(void **st
 	memcpy(living, heap_name, sizeof(living));
 	alive = heap_process(lead_alone, &pipes[1]);
 	assert_int_equal(read(pipes[0], &c, 1), 1);
-	kill(dead, SIGKILL);
-	assert_int_equal(heap_join_process(dead), 1000 + SIGKILL);
+	heap_kill(dead);
 	assert_true(has_file(killed, "lock") && has_file(killed, "sock"));
 	heap_new_name();
 	tn_heap_destroy(heap_open(1, 0, &o));
 	assert_false(has_file(killed, "lock") || has_file(killed, "sock"));
 	assert_false(has_file(heap_name, "lock") || has_file(heap_name, "sock"));
 	assert_true(has_file(living, "lock") && has_file(living, "sock"));
-	kill(alive, SIGKILL);
-	assert_int_equal(heap_join_process(alive), 1000 + SIGKILL);
+	heap_kill(alive);
 	close(pipes[0]);
 	close(pipes[1]);
 }

@@ -145,12 +145,6 @@ static int lead(void *arg)
 	return 0;
 }
 
-static void end(pid_t process)
-{
-	kill(process, SIGKILL);
-	assert_int_equal(heap_join_process(process), 1000 + SIGKILL);
-}
-
 static void a_dead_master_comes_back_under_its_rank(void **state)
 {
 	struct tn_heap_opts o = heap_opts(8);
@@ -162,7 +156,7 @@ static void a_dead_master_comes_back_under_its_rank(void **state)
 	master = heap_process(lead, NULL);
 	heap = heap_open(2, 1, NULL);
 	heap_wait_until(tn_heap_get(heap, &key, 8, &word, 8, &bytes) == 0);
-	end(master);
+	heap_kill(master);
 	assert_int_equal(tn_heap_take_over(heap), 0);
 	back = heap_open(2, 0, &o); /* as it was started the first time */
 	assert_int_equal(tn_heap_get(back, &key, 8, &word, 8, &bytes), 0);
@@ -183,7 +177,7 @@ static void a_rank_gets_no_plan_of_another_heap_of_the_name(void **state)
 	master = heap_process(lead, NULL);
 	old = heap_open(2, 1, NULL);
 	heap_wait_until(tn_heap_get(old, &key, 8, &word, 8, &bytes) == 0);
-	end(master);
+	heap_kill(master);
 	master = heap_process(lead, NULL); /* before anybody takes over: it makes a heap */
 	new = heap_open(2, 1, NULL);
 	assert_int_equal(tn_heap_open_for_write(old, &mine, 8, 8, 1, 0, &plan), -ESTALE);
@@ -192,7 +186,7 @@ static void a_rank_gets_no_plan_of_another_heap_of_the_name(void **state)
 	assert_int_equal(tn_heap_open_for_write(new, &mine, 8, 8, 1, 0, &plan), 0);
 	tn_heap_destroy(old);
 	tn_heap_destroy(new);
-	end(master);
+	heap_kill(master);
 }
 
 static void a_join_that_fails_late_leaves_the_rank_free(void **state)
@@ -219,7 +213,7 @@ static void a_join_that_fails_late_leaves_the_rank_free(void **state)
 	assert_int_equal(rc, -EINVAL);
 	heap = heap_open(2, 1, NULL);
 	tn_heap_destroy(heap);
-	end(master);
+	heap_kill(master);
 }
 
 /* As if the number of the process had been another's when it connected. */
@@ -248,7 +242,7 @@ static void a_join_counts_only_if_it_comes_from_the_process_that_connected(void 
 	assert_int_equal(recv(sock, &told, sizeof(told), 0), sizeof(told));
 	assert_true(told.status < 0);
 	close(sock);
-	end(master);
+	heap_kill(master);
 }
 
 static void nobody_else_can_take_a_name_or_connect_to_it(void **state)

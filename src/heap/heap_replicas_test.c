@@ -5,7 +5,6 @@
 #define RANKS 3u
 #define BYTES (HEAP_PAGE + 512u)
 
-static unsigned char bytes_of[2 * HEAP_PAGE], copy[2 * HEAP_PAGE];
 static struct tn_heap *intruder; /* puts an object at rank 1 before the next copy */
 static int intruder_rc;
 
@@ -30,8 +29,7 @@ static void close_ranks(struct tn_heap *heap[RANKS])
 
 static int put(struct tn_heap *heap, uint64_t key, uint32_t owner, uint32_t replicas)
 {
-	heap_fill(bytes_of, BYTES, key);
-	return tn_heap_put(heap, &key, 8, bytes_of, BYTES, owner, TN_HEAP_REPLICAS(replicas));
+	return heap_put(heap, key, BYTES, owner, TN_HEAP_REPLICAS(replicas));
 }
 
 uint64_t __wrap_tn_checksum_copy(void *dst, const void *src, size_t len, bool past_cache)
@@ -59,12 +57,7 @@ static int found_at(struct tn_heap *heap, uint64_t key)
 
 static int get(struct tn_heap *heap, uint64_t key)
 {
-	uint64_t n;
-	int rc = tn_heap_get(heap, &key, 8, copy, sizeof(copy), &n);
-
-	if (rc == 0)
-		assert_true(n == BYTES && heap_is_filled(copy, BYTES, key));
-	return rc;
+	return heap_get(heap, key, BYTES);
 }
 
 static void an_object_lies_at_as_many_ranks_as_was_wanted_and_goes_as_one(void **state)

@@ -10,12 +10,7 @@
 
 static void put(struct tn_heap *heap, uint64_t key, uint64_t bytes, uint32_t owner)
 {
-	unsigned char *src = malloc(bytes);
-
-	assert_non_null(src);
-	heap_fill(src, bytes, key);
-	assert_int_equal(tn_heap_put(heap, &key, sizeof(key), src, bytes, owner, 0), 0);
-	free(src);
+	assert_int_equal(heap_put(heap, key, bytes, owner, 0), 0);
 }
 
 static void *plan_ptr(struct tn_heap *heap, const struct tn_heap_plan *plan)
@@ -434,8 +429,7 @@ static void another_rank_takes_over_from_a_dead_master(void **state)
 	assert_int_equal(tn_heap_open_for_write(heap, &mine, 8, 8, 1, 0, &plan), 0);
 	key = 1;
 	assert_int_equal(tn_heap_hold(heap, &key, 8, &meta), 0);
-	kill(master, SIGKILL);
-	heap_join_process(master);
+	heap_kill(master);
 	assert_int_equal(tn_heap_remove(heap, &key, 8), -ESHUTDOWN);
 	assert_int_equal(heap_stats(heap, 1).failures, 1);
 	assert_true(heap_is_filled(meta_ptr(heap, &meta), 2 * HEAP_PAGE, 1));
@@ -553,8 +547,7 @@ static void a_take_over_without_descriptors_fails_and_ends_nobodys_life(void **s
 	heap = heap_open(3, 1, NULL);
 	assert_int_equal(waitpid(producer, &status, WUNTRACED), producer);
 	assert_true(WIFSTOPPED(status));
-	kill(master, SIGKILL);
-	heap_join_process(master);
+	heap_kill(master);
 	assert_int_equal(getrlimit(RLIMIT_NOFILE, &usual), 0);
 	few = usual;
 	for (uint32_t i = 0; i < 6; i++)
@@ -615,8 +608,7 @@ static void a_new_master_takes_in_only_what_was_admitted(void **state)
 	assert_int_equal(waitpid(master, &status, WUNTRACED), master);
 	assert_true(WIFSTOPPED(status));
 	assert_int_equal(tn_heap_commit(heap, &later), 0);
-	kill(master, SIGKILL);
-	heap_join_process(master);
+	heap_kill(master);
 	assert_int_equal(tn_heap_take_over(heap), 0);
 	assert_int_equal(tn_heap_get_location(heap, &key, 8, &meta), 0);
 	assert_int_equal(meta.header_off, first.header_off);

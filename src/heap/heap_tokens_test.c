@@ -39,21 +39,12 @@ static struct tn_heap *join_with(struct tn_heap *master, uint32_t rank, uint64_t
 
 static int put(struct tn_heap *heap, uint64_t key, uint32_t owner, uint32_t flags)
 {
-	unsigned char bytes[HEAP_PAGE];
-
-	heap_fill(bytes, HEAP_PAGE, key);
-	return tn_heap_put(heap, &key, 8, bytes, HEAP_PAGE, owner, flags);
+	return heap_put(heap, key, HEAP_PAGE, owner, flags);
 }
 
 static int get(struct tn_heap *heap, uint64_t key)
 {
-	unsigned char bytes[HEAP_PAGE];
-	uint64_t n;
-	int rc = tn_heap_get(heap, &key, 8, bytes, sizeof(bytes), &n);
-
-	if (rc == 0)
-		assert_true(n == HEAP_PAGE && heap_is_filled(bytes, n, key));
-	return rc;
+	return heap_get(heap, key, HEAP_PAGE);
 }
 
 static void nobody_joins_without_a_token_that_is_for_his_rank(void **state)
