@@ -33,7 +33,10 @@ except ImportError as e:
     raise ImportError(f'tenuto.hf needs torch and transformers ({e}): pip install .[hf]', name=e.name, path=e.path) from e
 
 import tenuto
+from tenuto._ask import ask, fetch
+from tenuto._core import TIER_REMOTE
 from tenuto._streams import Streams
+from tenuto.options import seconds_of
 from tenuto.shares import MOST_TP, Shares
 from tenuto.slack import Probe, Setting, fingerprint
 
@@ -127,6 +130,8 @@ class Prefixes:
     is found once all of its shares are there; all that is found is restored then, whatever plan says. plan: "auto": where the
     compute times and the disk's speed are known, no more of a prefix is restored than comes sooner than it is computed; "off": all of it is. slack: where the
     compute times are kept between runs: "auto", "off" or a file, as tenuto.slack.Setting. They are of a model on CPUs; one thread at a time uses an object.
+    remote_timeout: for so many seconds at most restore and prefill wait for what a remote tier has of a prompt, and on a GPU once more until that is in host
+    memory; 0: nobody is asked.
 
     All calls with a prompt take extra, and attention_mask: that of the model's call, if there is one. They raise ValueError for several sequences, for
     padding, for placeholders of images or sound without extra, and for prompts whose keys depend on more than their tokens (dynamic RoPE).
@@ -135,7 +140,7 @@ class Prefixes:
 
     def __init__(self, cache: tenuto.Cache, config: Any, name: str, *, revision: str = '', dtype: torch.dtype = torch.float32, page_tokens: int = 16,
                  pages_per_block: int = 16, tenant: str = '', tp_rank: int = 0, tp_size: int = 1, shares: str = 'rank', most_tp: int = MOST_TP,
-                 plan: str = 'auto', slack: Any = 'auto') -> None:
+                 plan: str = 'auto', slack: Any = 'auto', remote_timeout: float = 1.0) -> None:
         whole, config = config, config.get_text_config(decoder=True) if hasattr(config, 'get_text_config') else config
         if getattr(whole, 'model_type', None) == 'paligemma':
             raise ValueError('paligemma attends to its whole prompt from each token: keys depend on tokens behind them')
@@ -164,7 +169,7 @@ class Prefixes:
         self.space = self._space(tp_rank, tp_size)
         self._long_space = self._space(tp_rank, tp_size, True) if self._rope.long else self.space
         self.block_tokens = self.geometry.block_tokens
-        self.plan, self._slack, self._probe = plan, Setting(slack), Probe()
+        self.plan, self._slack, self._probe, self._remote_timeout = plan, Setting(slack), Probe(), seconds_of(remote_timeout, 'remote_timeout')
         self._loadings: weakref.WeakSet[Loading] = weakref.WeakSet()  # under way; one that nobody has any more does not count
         self._kept: list[tuple[Pages, weakref.ref[Stage]]] = []  # pages on GPUs, and who has them or had them last
         self._streams: dict[torch.device, Streams] = {}
@@ -308,7 +313,7 @@ class Prefixes:
 
         tokens: at most so many (None: all that match). lazy: returns at once; each layer waits for its own bytes when the model reaches it, and raises Shorter if
         fewer blocks are good than were promised. On a GPU only the last layer does, before the pass has a result: throw away what the others have computed. The
-        next forward pass is taken to have all other tokens, and plan may say that fewer are restored than match.
+        next forward pass is taken to have all other tokens, and plan may say that fewer are restored than match. What comes from a remote tier is waited for.
         stored_tp: the prefix was saved by so many TP shares, which are cut anew for this one.
 
         The prompt's images are restored all together or not at all: give them to the model only if 0 tokens were restored. With LongRoPE the rest of a prompt
@@ -325,8 +330,12 @@ class Prefixes:
         """end: tokens of the prompt behind the next forward pass."""
         least, most = self._most(ids, tokens)
         space, keys = self.space_of(ids.shape[-1]), keys[:most * tenuto.KEY_BYTES]
-        found = space.match(keys, pin=True, tiers=True)
-        blocks = found.blocks if found.blocks >= least else 0
+        found = self._found(space, keys, ids.device)
+        blocks = found.blocks
+        if ids.device.type != 'cpu' and found.remote_blocks:
+            blocks = found.tiers.index(TIER_REMOTE) if found.tiers else 0  # its pages get no block from there
+        blocks = blocks if blocks >= least else 0
+        lazy = lazy and not found.remote_blocks  # a look-up there reads headers alone: whether an object is whole shows when it comes
         if lazy and blocks and self.plan == 'auto' and not isinstance(space, Shares):
             blocks = self._planned(space, found, least, ids.shape[-1])
         if blocks == 0:
@@ -339,6 +348,17 @@ class Prefixes:
             return Cache(layers=[RestoredLayer(loading, i) for i in range(self.layers)]), n
         good = self._enough(loading.all(), ids, tokens)
         return self._filled(loading.stage, good, ids.device), good * self.block_tokens
+
+    def _found(self, space: tenuto.Space, keys: bytes, device: torch.device) -> tenuto.Match:
+        """A match of a prompt with a lease, once all tiers were asked."""
+        found = space.match(keys, pin=True, tiers=True)
+        if self._remote_timeout and found.blocks < len(keys) // tenuto.KEY_BYTES:
+            ask(space.all if isinstance(space, Shares) else [space], keys, self._remote_timeout)
+            found = space.match(keys, pin=True, tiers=True)
+        if device.type != 'cpu' and found.remote_blocks:
+            fetch(space, keys[:found.blocks * tenuto.KEY_BYTES], self._remote_timeout)
+            found = space.match(keys, pin=True, tiers=True)
+        return found
 
     def _planned(self, space: tenuto.Space, found: tenuto.Match, least: int, tokens: int) -> int:
         """How many blocks of a match are restored, so that the prompt is computed soonest; what stands for images is restored as a whole or not at all."""
@@ -362,6 +382,8 @@ class Prefixes:
     def _restore_shares(self, ids: torch.Tensor, keys: bytes, stored_tp: int | None) -> tuple[Cache, int]:
         assert stored_tp is not None
         spaces = [self._space(rank, stored_tp, self._rope.is_long(ids.shape[-1])) for rank in range(stored_tp)]
+        if self._remote_timeout and tenuto.match_all(spaces, keys).blocks < len(keys) // tenuto.KEY_BYTES:
+            ask(spaces, keys, self._remote_timeout)
         with tenuto.match_all(spaces, keys, pin=True) as found:
             blocks = self._enough(found.blocks, ids)
             loaded = [self.stage(blocks, space) for space in spaces] if blocks else []

@@ -65,7 +65,7 @@ class Process:
 
 
 def seaweedfs(directory, bucket):
-    """(server, endpoint) of a store with one bucket."""
+    """(server, endpoint) of a store with one bucket. server.filer: where its objects are files, /buckets/BUCKET/KEY, without credentials."""
     master, master_rpc, volume, volume_rpc, filer, filer_rpc, s3, s3_rpc = free_ports(8)
     config = os.path.join(directory, 's3.json')
     with open(config, 'w') as f:
@@ -77,9 +77,10 @@ def seaweedfs(directory, bucket):
                's3.iam': 'false', 's3.port.iceberg': 0, 's3.port.lance': 0}
     server = Process([weed_program(), 'server', *(f'-{k}={v}' for k, v in options.items())], directory)
     try:
-        server.until_it_answers(f'http://127.0.0.1:{filer}/', [200])
+        server.filer = f'http://127.0.0.1:{filer}'
+        server.until_it_answers(f'{server.filer}/', [200])
         # A bucket is a directory of the filer; no request has to be signed for it.
-        request = urllib.request.Request(f'http://127.0.0.1:{filer}/buckets/{bucket}/', method='POST')
+        request = urllib.request.Request(f'{server.filer}/buckets/{bucket}/', method='POST')
         urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=10).close()
         server.until_it_answers(f'http://127.0.0.1:{s3}/{bucket}/none', [403])
     except BaseException:

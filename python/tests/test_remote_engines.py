@@ -2,89 +2,15 @@
 """What another node has stored, as each adapter finds it: on a store of objects that is in memory and fails as it is told. The engines are those of the adapters' own tests."""
 import os
 import shutil
-import subprocess
-import sys
 import time
 import types
 
+import test_sglang
 import test_vllm
-from case import Case, main
-from s3_servers import ACCESS_KEY, SECRET_KEY, Faulty
+from case import main
+from remote_nodes import Nodes
 from tenuto.vllm.store import Config
 from vllm_engine import Engine, Request
-
-OWNER = '''
-import sys, tenuto
-options = dict(a.split('=', 1) for a in sys.argv[3:])
-cache = tenuto.Cache(sys.argv[1], disk_bytes=64 << 20, serve=sys.argv[2], host_bytes=16 << 20, **options)
-print('ready', flush=True)
-sys.stdin.read()
-cache.close()
-'''
-
-
-class Slow(dict):
-    """Objects that come after so many seconds."""
-
-    def __init__(self, objects, seconds):
-        super().__init__(objects)
-        self.seconds = seconds
-
-    def get(self, *args):
-        time.sleep(self.seconds)
-        return super().get(*args)
-
-
-class Nodes(Case):
-    """Nodes that have a secret and a store of objects in common."""
-
-    def setUp(self):
-        super().setUp()
-        os.environ.update(AWS_ACCESS_KEY_ID=ACCESS_KEY, AWS_SECRET_ACCESS_KEY=SECRET_KEY)
-        self.server = Faulty()
-        self.addCleanup(lambda: self.server and self.server.close())
-        self.secret = os.path.join(self.dir, 'secret')
-        with open(os.open(self.secret, os.O_WRONLY | os.O_CREAT, 0o600), 'w') as f:
-            f.write('a secret that two nodes have in common\n')
-        self.common = {'cluster_secret_file': self.secret, 'remote': f's3,bucket=blocks,endpoint={self.server.endpoint},prefix=kv,tries=1'}
-
-    def options(self, name):
-        """Of an adapter whose engine owns its node's cache."""
-        path = os.path.join(self.dir, name)
-        os.makedirs(path, exist_ok=True)
-        return {'path': path, 'serve': path + '.sock', 'disk_bytes': '64MiB', 'host_bytes': '16MiB', **self.common}
-
-    def attached(self, name):
-        """Of one whose node's cache another process owns."""
-        path = os.path.join(self.dir, name)
-        os.makedirs(path, exist_ok=True)
-        owner = subprocess.Popen([sys.executable, '-c', OWNER, path, path + '.sock', *(f'{k}={v}' for k, v in self.common.items())], stdin=subprocess.PIPE,
-                                 stdout=subprocess.PIPE)
-        self.addCleanup(lambda: (owner.communicate(), owner.wait()))
-        self.assertEqual(owner.stdout.readline(), b'ready\n')
-        return {'socket': path + '.sock'}
-
-    def uploaded(self, n):
-        end = time.monotonic() + 10
-        while len(self.server.objects) < n:
-            self.assertLess(time.monotonic(), end, f'{len(self.server.objects)} of {n} objects are in the store')
-            time.sleep(0.01)
-
-    def change(self):
-        """A byte of each object's first layer, behind its header."""
-        self.good = dict(self.server.objects)
-        for name, data in self.good.items():
-            self.server.objects[name] = data[:4096] + bytes([data[4096] ^ 1]) + data[4097:]
-
-    def replaced(self):
-        """Who has computed the blocks again puts good objects in the place of changed ones."""
-        end = time.monotonic() + 10
-        while self.server.objects != self.good:
-            self.assertLess(time.monotonic(), end, 'the changed objects are still there')
-            time.sleep(0.01)
-
-    def slow(self, seconds):
-        self.server.server.objects = self.server.objects = Slow(self.server.objects, seconds)
 
 
 class Connector(Nodes):
@@ -258,6 +184,48 @@ class Tier(Nodes):
         tiers, t = self.tier({**self.options('b'), 'remote_timeout_s': 0.2})
         begin = time.monotonic()
         self.assertEqual(self.there(tiers, t, keys), 0)
+        self.assertLess(time.monotonic() - begin, 1.2)
+
+
+class SGLang(Nodes):
+    def backend(self, options):
+        backend = test_sglang.Backend('backend')
+        self.addCleanup(backend.doCleanups)
+        return backend, backend.backend(**options)
+
+    def saved(self, n):
+        backend, b = self.backend(self.options('a'))
+        names = test_sglang.keys(n)
+        backend.save(b, names)
+        b.store.cache.flush()
+        self.uploaded(n)
+        b.close()
+        shutil.rmtree(os.path.join(self.dir, 'a'))
+        return names
+
+    def test_pages_of_another_node_are_found_in_a_cache_of_its_own_and_in_another_processs(self):
+        names = self.saved(5)
+        for options in (self.options('b'), self.attached('c')):
+            with self.subTest(options=sorted(options)):
+                backend, b = self.backend({'remote_timeout_s': 10, **options})
+                self.assertEqual(b.batch_exists([*names, *test_sglang.keys(2, seed=9)]), 5)
+                self.assertEqual(backend.load(b, names, range(20, 25)), 5)
+
+    def test_changed_pages_are_misses_until_they_are_saved_again(self):
+        names = self.saved(2)
+        self.change()
+        backend, b = self.backend({'remote_timeout_s': 10, **self.options('b')})
+        self.assertEqual((b.batch_exists(names), backend.load(b, names, (3, 4))), (2, 0))
+        backend.save(b, names)
+        b.store.cache.flush()
+        self.replaced()
+
+    def test_a_store_that_does_not_answer_is_waited_for_until_the_deadline(self):
+        names = self.saved(2)
+        self.slow(1.5)
+        _, b = self.backend({**self.options('b'), 'remote_timeout_s': 0.2})
+        begin = time.monotonic()
+        self.assertEqual(b.batch_exists(names), 0)
         self.assertLess(time.monotonic() - begin, 1.2)
 
 

@@ -19,13 +19,14 @@ import time
 from sglang.srt.mem_cache.hicache_storage import HiCacheStorage, PoolHitPolicy, PoolName, PoolTransferResult
 
 from tenuto import _core
+from tenuto._ask import ask
 from tenuto.options import seconds_of, size_of
 from tenuto.sglang.pages import pages_of
-from tenuto.vllm.store import GONE, Config, Store, fingerprint
+from tenuto.vllm.store import GONE, REMOTE_TIMEOUT_S, Config, Store, fingerprint
 
 logger = logging.getLogger(__name__)
 
-OPTIONS = ("load_timeout_s", "save_timeout_s", "stage_bytes")
+OPTIONS = ("load_timeout_s", "save_timeout_s", "stage_bytes", "remote_timeout_s")
 #: What SGLang itself reads in the same dictionary.
 SGLANGS = ("backend_name", "module_path", "class_name", "interface_v1", "prefetch_threshold", "prefetch_timeout_base", "prefetch_timeout_per_ki_token",
            "hicache_storage_pass_prefix_keys", "tp_lcm_size")
@@ -134,6 +135,7 @@ class TenutoStorage(HiCacheStorage):
         self.settings = Config(given, OPTIONS)
         self.load_timeout_s = seconds_of(given.get("load_timeout_s", 10.0), "load_timeout_s")
         self.save_timeout_s = seconds_of(given.get("save_timeout_s", 30.0), "save_timeout_s")
+        self.remote_timeout_s = seconds_of(given.get("remote_timeout_s", REMOTE_TIMEOUT_S), "remote_timeout_s")
         self.stage_bytes = size_of(given.get("stage_bytes", 0), "stage_bytes")
         self.store = Store(self.settings, f"sglang {self.settings.paths}", logger.info, logger.warning)
         until = time.monotonic() + BESIDE_S
@@ -196,12 +198,18 @@ class TenutoStorage(HiCacheStorage):
                     raise
                 time.sleep(NAP_S)
 
-    def _match(self, name, keys):
+    def _match(self, name, keys, asks=True):
+        """How many pages there are, from the first on. SGLang asks in its prefetch thread, so a remote tier may take its time (`asks`)."""
         pool = self._open(name)
         if pool is None or not keys:
             return 0
         try:
-            return pool.space.match(self._keys(pool, keys)).blocks
+            packed = self._keys(pool, keys)
+            found = pool.space.match(packed).blocks
+            if asks and found < len(keys) and self.remote_timeout_s and self.store.remote:
+                ask([pool.space], packed, self.remote_timeout_s)
+                found = pool.space.match(packed).blocks
+            return found
         except (OSError, MemoryError) as e:
             self._failed(e)
             return 0
@@ -263,7 +271,8 @@ class TenutoStorage(HiCacheStorage):
                 mine = set(range(1, there + 1))
             elif t.hit_policy == PoolHitPolicy.TRAILING_PAGES:
                 need = max(1, len(t.keys) if t.keys else 1)
-                have = [self._match(t.name, [k]) == 1 for k in keys[:pages]]
+                self._match(t.name, keys[max(0, pages - need):pages])  # a remote tier is asked once, for those that the longest prefix wants
+                have = [self._match(t.name, [k], asks=False) == 1 for k in keys[:pages]]
                 mine = {n for n in range(1, pages + 1) if all(have[max(0, n - need):n])}
                 there = max(mine, default=0)
             else:
