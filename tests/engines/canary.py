@@ -15,6 +15,15 @@ class CanaryWorker(Worker):
                     self.tensors[name][page].neg_()
 
 
+    def _judge(self, load):
+        """Of a load that only its request waits for: before vLLM is told."""
+        for group, (_, _, pages) in load.parts.items() if load.blocks.is_async and load.good else ():
+            for name in (name for name, where in self.where.items() if where == (group, 0)):
+                for page in pages:
+                    self.tensors[name][page].neg_()
+        super()._judge(load)
+
+
 class CanaryConnector(TenutoConnector):
     worker_class = CanaryWorker
 

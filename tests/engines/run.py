@@ -21,6 +21,7 @@ import report
 import vllm_changes
 import vllm_feed
 import vllm_nixl_tiers
+import vllm_nodes
 import vllm_pd
 import vllm_shapes
 
@@ -205,7 +206,7 @@ def scenario_full_disk(lab):
         subprocess.run(["umount", store], check=False)
 
 
-SCENARIOS = {n.removeprefix("scenario_"): f for n, f in list(globals().items()) if n.startswith("scenario_")} | vllm_shapes.SCENARIOS | vllm_changes.SCENARIOS | vllm_feed.SCENARIOS | vllm_pd.SCENARIOS | vllm_nixl_tiers.SCENARIOS | lmcache_runs.SCENARIOS
+SCENARIOS = {n.removeprefix("scenario_"): f for n, f in list(globals().items()) if n.startswith("scenario_")} | vllm_shapes.SCENARIOS | vllm_changes.SCENARIOS | vllm_feed.SCENARIOS | vllm_pd.SCENARIOS | vllm_nixl_tiers.SCENARIOS | vllm_nodes.SCENARIOS | lmcache_runs.SCENARIOS
 
 
 def main():
