@@ -41,7 +41,7 @@ class Nodes(Case):
         self.secret = os.path.join(self.dir, 'secret')
         with open(os.open(self.secret, os.O_WRONLY | os.O_CREAT, 0o600), 'w') as f:
             f.write('a secret that two nodes have in common\n')
-        self.common = {'cluster_secret_file': self.secret, 'remote': f's3,bucket=blocks,endpoint={self.server.endpoint},prefix=kv,tries=1'}
+        self.common = {'cluster_secret_file': self.secret, 'remote': f's3,bucket=blocks,endpoint={self.server.endpoint},prefix=kv,tries=1', 'offload': 'always'}
 
     def options(self, name):
         """Of an adapter whose engine owns its node's cache."""

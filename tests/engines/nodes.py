@@ -91,7 +91,8 @@ class Nodes:
         path = os.path.join(self.dir, name)
         os.makedirs(path, exist_ok=True)
         settings = {"dirs": [path], "disk_bytes": "1GiB", "host_bytes": "256MiB", "socket": self.socket(name), "listen": "off", "cluster_secret_file": self.secret,
-                    "plugins": os.path.join(self.lab.args.build, "plugins/s3"), "remote": f"s3,bucket={BUCKET},prefix=engines,endpoint={self.link.endpoint},tries=1"}
+                    "plugins": os.path.join(self.lab.args.build, "plugins/s3"), "remote": f"s3,bucket={BUCKET},prefix=engines,endpoint={self.link.endpoint},tries=1",
+                    "offload": "always"}
         with open(path + ".yaml", "w", encoding="utf-8") as f:
             f.writelines(f"{key}: {json.dumps(value)}\n" for key, value in settings.items())
         env = {**os.environ, "AWS_ACCESS_KEY_ID": s3_servers.ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": s3_servers.SECRET_KEY}

@@ -23,7 +23,7 @@ SAVE_PATIENCE_S = 10.0
 #: How long a prompt waits at most for what a remote tier says of it. A store of objects answers for 512 blocks in some 200 ms, at 16 requests at a time.
 REMOTE_TIMEOUT_S = 1.0
 
-_CACHE_TEXTS = ("instance", "policy", "io_engine", "scheduler", "transfer", "remote", "cluster_secret_file")
+_CACHE_TEXTS = ("instance", "policy", "io_engine", "scheduler", "transfer", "remote", "offload", "cluster_secret_file")
 _CACHE_NUMBERS = {**dict.fromkeys(("disk_bytes", "host_bytes", "write_bytes_per_day", "write_backlog_bytes", "header_cache_bytes"), size_of),
                   **dict.fromkeys(("max_blocks", "max_ops", "max_op_blocks", "io_depth", "executors", "workers", "transfer_streams"), count_of),
                   **dict.fromkeys(("offload_lag_ms", "durability_ms"), ms_of)}
