@@ -79,7 +79,7 @@ if [ -n "$installing" ]; then
 	fi
 fi
 
-for name in cache arrays torch ends futures options parts shares plugins heap heap_kernels heap_llama heap_remote hf hf_gpu hf_models hf_remote hf_shares plot slack profile xfer_layout nixl_metadata gpu_check; do
+for name in cache arrays torch ends futures options parts sequence shares plugins heap heap_kernels heap_llama heap_remote hf hf_gpu hf_models hf_remote hf_shares plot slack profile xfer_layout nixl_metadata gpu_check; do
 	rc=0
 	plugins= # a build of this tree has the soft device of its tests
 	[ "$name" != hf_gpu ] || plugins="$root/build/tests"

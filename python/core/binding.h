@@ -38,7 +38,7 @@ void tn_py_link_add(struct tn_py_link *head, struct tn_py_link *link);
 /** tn_py_link_remove - also if it is in no list */
 void tn_py_link_remove(struct tn_py_link *link);
 
-enum tn_py_child { TN_PY_CLIENTS, TN_PY_POOLS, TN_PY_MEMORIES, TN_PY_SPACES, TN_PY_EVENTS, TN_PY_CHILDREN };
+enum tn_py_child { TN_PY_CLIENTS, TN_PY_POOLS, TN_PY_MEMORIES, TN_PY_SEQUENCES, TN_PY_SPACES, TN_PY_EVENTS, TN_PY_CHILDREN };
 
 /**
  * struct tn_py_cache - tenuto.Cache
@@ -123,6 +123,14 @@ struct tn_py_pool {
 	bool left;
 };
 
+/** struct tn_py_sequence - tenuto.Sequence; @seq: NULL: closed, with its cache */
+struct tn_py_sequence {
+	PyObject_HEAD
+	struct tn_py_link link;
+	struct tn_py_space *space;
+	struct tn_sequence *seq;
+};
+
 struct tn_py_event {
 	PyObject_HEAD
 	struct tn_py_link link;
@@ -196,7 +204,7 @@ int tn_py_view_moved(struct tn_py_view *view);
 extern PyType_Spec tn_py_view_spec;
 
 /* geometry.c, memory.c, pool.c, space.c, cache.c */
-extern PyType_Spec tn_py_geometry_spec, tn_py_memory_spec, tn_py_pool_spec, tn_py_buffer_spec, tn_py_event_spec, tn_py_space_spec, tn_py_cache_spec, tn_py_head_groups_spec;
+extern PyType_Spec tn_py_geometry_spec, tn_py_memory_spec, tn_py_pool_spec, tn_py_buffer_spec, tn_py_event_spec, tn_py_space_spec, tn_py_cache_spec, tn_py_head_groups_spec, tn_py_sequence_spec;
 PyObject *tn_py_geometry(const struct tn_geometry *g);
 PyObject *tn_py_close_all(PyObject *module, PyObject *nothing);
 /**
@@ -213,6 +221,7 @@ int tn_py_memory_close(struct tn_py_memory *memory);
 int tn_py_memory_check(struct tn_py_memory *memory);
 void tn_py_space_close(struct tn_py_space *space);
 void tn_py_event_close(struct tn_py_event *event);
+void tn_py_sequence_close(struct tn_py_sequence *sequence);
 PyObject *tn_py_reslice(PyObject *module, PyObject *args, PyObject *kw);
 
 /**

@@ -362,6 +362,7 @@ static int close_children(struct tn_py_cache *cache, uint64_t deadline_ns)
 		rc = rc ? rc : wait_for_calls(cache, deadline_ns);
 	} while (rc == 0 && list[TN_PY_POOLS].next != &list[TN_PY_POOLS]); /* a thread could not close one, and has put it back */
 	CLOSE_ALL(&list[TN_PY_MEMORIES], tn_py_memory, rc = tn_py_memory_close(child));
+	CLOSE_ALL(&list[TN_PY_SEQUENCES], tn_py_sequence, tn_py_sequence_close(child));
 	CLOSE_ALL(&list[TN_PY_SPACES], tn_py_space, tn_py_space_close(child));
 	CLOSE_ALL(&list[TN_PY_EVENTS], tn_py_event, tn_py_event_close(child));
 	return rc ? rc : wait_for_calls(cache, deadline_ns);

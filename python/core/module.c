@@ -96,7 +96,7 @@ static struct {
 	{&tn_py_space_type, &tn_py_space_spec}, {&tn_py_memory_type, &tn_py_memory_spec},     {&tn_py_pool_type, &tn_py_pool_spec},
 	{&tn_py_event_type, &tn_py_event_spec}, {NULL, &tn_py_buffer_spec},		      {NULL, &tn_py_load_spec},
 	{NULL, &tn_py_save_spec},		{NULL, &tn_py_client_spec},
-	{NULL, &tn_py_head_groups_spec},
+	{NULL, &tn_py_head_groups_spec},	{NULL, &tn_py_sequence_spec},
 };
 
 static struct PyModuleDef definition = {

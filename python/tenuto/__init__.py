@@ -20,7 +20,8 @@ by one thread at a time. In a forked child every call on what the parent has ope
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections import abc
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from . import _arrays, _core
@@ -29,7 +30,7 @@ from ._core import (
     PLANE_V, POOL_CROSS_LAYER, POOL_PAGES_PLANES, POOL_PLANE_REGION, POOL_PLANES_PAGES, SAVED_EXISTING, SAVED_FAILED, SAVED_HOST_ONLY, SAVED_NOT,
     SAVED_REJECTED, SAVED_STORED, TIER_DEVICE, TIER_DISK, TIER_HOST, TIER_NONE, TIER_REMOTE,
     Again, Buffer, Busy, Closed, Denied, Error, Event, Forked, Geometry, InvalidValue, Load, Match, NotFound, OwnerGone, Pool, PrefixTree, Query, Save,
-    SaveResult, Subscriber, Timeout, View, WrongVersion, match_all, match_begin, reslice, version)
+    SaveResult, Sequence, Subscriber, Timeout, View, WrongVersion, match_all, match_begin, reslice, version)
 from .shares import Shares
 
 __all__ = [
@@ -37,7 +38,7 @@ __all__ = [
     'PLANE_STATE', 'PLANE_V', 'POOL_CROSS_LAYER', 'POOL_PAGES_PLANES', 'POOL_PLANE_REGION', 'POOL_PLANES_PAGES', 'SAVED_EXISTING', 'SAVED_FAILED',
     'SAVED_HOST_ONLY', 'SAVED_NOT', 'SAVED_REJECTED', 'SAVED_STORED', 'TIER_DEVICE', 'TIER_DISK', 'TIER_HOST', 'TIER_NONE', 'TIER_REMOTE',
     'Again', 'BlockEvent', 'Buffer', 'Busy', 'Cache', 'Closed', 'Completion', 'Denied', 'Error', 'Event', 'Forked', 'Geometry', 'InvalidValue', 'Load',
-    'Match', 'Memory', 'NotFound', 'OwnerGone', 'Pool', 'PoolShare', 'PrefixTree', 'Query', 'Save', 'SaveResult', 'Shares', 'Space', 'Subscriber', 'Timeout', 'View', 'WrongVersion', 'attach', 'attach_store',
+    'Match', 'Memory', 'NotFound', 'OwnerGone', 'Pool', 'PoolShare', 'PrefixTree', 'Query', 'Save', 'SaveResult', 'Sequence', 'Shares', 'Space', 'Subscriber', 'Timeout', 'View', 'WrongVersion', 'attach', 'attach_store',
     'kv_planes', 'match_all', 'match_begin', 'reslice', 'strided', 'to_logging', 'version']
 
 __version__ = version()
@@ -312,7 +313,7 @@ def kv_planes(heads: int, head_dim: int, elem_bits: int) -> tuple[tuple[int, int
     return ((PLANE_K, heads, head_dim, elem_bits), (PLANE_V, heads, head_dim, elem_bits))
 
 
-def strided(pointer: int, shape: Sequence[int], strides: Sequence[int] | None, itemsize: int, owner: Any = None,
+def strided(pointer: int, shape: abc.Sequence[int], strides: abc.Sequence[int] | None, itemsize: int, owner: Any = None,
             device: int | None = None) -> View:
     """An array by its address: strides in elements, as tensor.stride() gives them; itemsize in bytes; owner is kept; device: whose memory it is.
 

@@ -33,6 +33,7 @@ except ImportError as e:
     raise ImportError(f'tenuto.hf needs torch and transformers ({e}): pip install .[hf]', name=e.name, path=e.path) from e
 
 import tenuto
+from tenuto._answer import Answer
 from tenuto._ask import ask, fetch
 from tenuto._core import TIER_REMOTE
 from tenuto._streams import Streams
@@ -429,6 +430,13 @@ class Prefixes:
         for i, layer in enumerate(kv.layers):
             saving.watch(i, layer)
         return saving
+
+    def answer(self, ids: torch.Tensor, kv: Cache, *, extra: bytes = b'', attention_mask: torch.Tensor | None = None) -> Answer:
+        """A streamer of model.generate that saves what is generated behind a prompt. kv: of prefill. Raises ValueError where keys depend on the length (LongRoPE, dynamic RoPE)."""
+        self.keys(ids, extra=extra, attention_mask=attention_mask)
+        if self._rope.long is not None or self._rope.most is not None:
+            raise ValueError('keys and values of a longer prompt are others (LongRoPE or dynamic RoPE): save the next prompt while it is computed, by prefill')
+        return Answer(self, kv, extra)
 
     def prefill(self, model: Any, ids: torch.Tensor, *, extra: bytes = b'', attention_mask: torch.Tensor | None = None) -> tuple[Cache, int]:
         """A transformers cache with all of a prompt but its last tokens, and how many of them were restored.

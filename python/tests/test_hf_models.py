@@ -115,6 +115,27 @@ class Models(Case):
             self.assertEqual(store.restore(ids, 256, extra=extra)[1], 0)  # it would end before the image
             self.assertEqual(store.match(ids, extra=extra + b'x'), 0)
 
+    def test_generated_tokens_are_blocks_of_the_next_prompt(self):
+        model, ids = T.LlamaForCausalLM(T.LlamaConfig(**SMALL, max_position_embeddings=4096)).eval(), self.ids(300)
+        plain = model.generate(ids, max_new_tokens=120, do_sample=False)
+        store = self.store(model, page_tokens=16, pages_per_block=2, plan='off')
+        kv, _ = store.prefill(model, ids)
+        answer = store.answer(ids, kv)
+        out = model.generate(ids, past_key_values=kv, max_new_tokens=120, do_sample=False, streamer=answer)
+        self.assertEqual(out.tolist(), plain.tolist())
+        self.assertEqual((answer.sequence.registered, answer.sequence.duplicates), (13, 9))  # 419 tokens have keys; prefill has saved the prompt's blocks
+        after = torch.cat([out, self.ids(50, 2)], 1)
+        kv, n = store.prefill(model, after)
+        self.assertEqual(n, 416)
+        self.assertEqual(self.said(model, after, kv), self.said(model, after))
+        with torch.no_grad():
+            whole = model(after, use_cache=True).past_key_values
+        for layer, right in zip(kv.layers, whole.layers):
+            torch.testing.assert_close(layer.keys[:, :, :416], right.keys[:, :, :416])
+            torch.testing.assert_close(layer.values[:, :, :416], right.values[:, :, :416])
+        answer.close()
+        self.assertEqual(answer.sequence.blocks, 0)
+
     def test_padding_and_batches_are_refused(self):
         model = T.LlamaForCausalLM(T.LlamaConfig(**SMALL)).eval()
         store, ids = self.store(model), self.ids(600)
