@@ -56,14 +56,13 @@ class Agents(Case):
 
 class RedisNode(Node):
     """Nodes whose remote tier is the server at self.port."""
-    ttl = ''
 
     def node(self, name, secret='cluster', prefix='kv', **options):
         path, file = os.path.join(self.dir, name), os.path.join(self.dir, secret + '.secret')
         os.makedirs(path, exist_ok=True)
         with open(os.open(file, os.O_WRONLY | os.O_CREAT, 0o600), 'w') as f:
             f.write(f'the secret of {secret}, which is long enough\n')
-        return self.open(path, host_bytes=16 << 20, cluster_secret_file=file, remote=f'redis,port={self.port},prefix={prefix},tries=1{self.ttl}', **options)
+        return self.open(path, host_bytes=16 << 20, cluster_secret_file=file, remote=f'redis,port={self.port},prefix={prefix},tries=1', offload='always', **options)
 
     def loaded(self, name, prefix='kv'):
         """How many blocks another node finds, how many of them it loads, and the bytes."""
