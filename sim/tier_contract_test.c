@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is true of every tier (tier/tier.h), asked of each that there is: host memory, disk, and one that is far away. */
+/* What is true of every tier (tier/tier.h), asked of each that there is: host memory, disk, one that is far away, and the remote tier
+ * over one store and over two. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/checksum.h"
 #include "block/events.h"
 #include "core/core.h"
 #include "front/cache_rig.h"
 #include "far.h"
+#include "remote_rig.h"
 
 #define SOME 6u
 
@@ -30,9 +33,19 @@ static struct rig *row(void)
 	return r;
 }
 
+static void of_remotes(void (*fn)(struct rig *r, struct tn_tier_base *t), bool two)
+{
+	struct rig *r = remote_node_of(&(struct remote_node_opts){.offload = "after_reuse", .max_blocks = 192, .two = two});
+
+	fn(r, r->cache->row.tier[TN_TIER_REMOTE]);
+	rig_tear_down(r);
+}
+
 /* Runs a case with a cache of its own for each tier. */
 static void for_each(void (*fn)(struct rig *r, struct tn_tier_base *t))
 {
+	of_remotes(fn, false);
+	of_remotes(fn, true);
 	for (unsigned i = 0; i < TN_TIERS_MAX; i++) {
 		struct rig *r = row();
 		struct tn_tier_base *t = r->cache->row.tier[i];
@@ -91,11 +104,14 @@ static int move_whole(struct rig *r, struct tn_tier_base *t, const struct tn_spa
 
 static unsigned char *bytes_of(const struct tn_space *space, uint64_t id)
 {
-	size_t size = space->shape.slot_bytes + space->shape.layers * sizeof(uint64_t);
-	unsigned char *flat = malloc(size);
+	const struct tn_shape *s = &space->shape;
+	unsigned char *flat = malloc(s->slot_bytes + s->layers * sizeof(uint64_t));
+	uint64_t *checks = (uint64_t *)(void *)(flat + s->slot_bytes);
 
 	assert_non_null(flat);
-	memset(flat, (int)(id * 37 + 1), size);
+	memset(flat, (int)(id * 37 + 1), s->slot_bytes);
+	for (uint32_t l = 0; l < s->layers; l++)
+		checks[l] = tn_checksum(flat + (uint64_t)l * s->padded_bytes, s->object_bytes);
 	return flat;
 }
 
@@ -299,7 +315,7 @@ static void keeps_bytes(struct rig *r, struct tn_tier_base *t)
 		assert_int_equal(move_whole(r, t, space_of(r, 0), 1 + i, got, false), 0);
 		assert_memory_equal(got, flat, s->slot_bytes + s->layers * sizeof(uint64_t));
 		tn_tier_leave(t, b[i], TN_LEAVE_DROPPED);
-		assert_int_equal(move_whole(r, t, space_of(r, 0), 1 + i, got, false), -ENOENT);
+		assert_int_equal(move_whole(r, t, space_of(r, 0), 1 + i, got, false), t->ops->traits.keeps ? 0 : -ENOENT);
 		tn_block_try_forget(&r->cache->blocks, b[i]);
 		free(flat);
 		free(got);
