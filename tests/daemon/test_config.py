@@ -2,6 +2,7 @@
 """The configuration of tenutod: what it takes, and what it says of what it does not take."""
 import os
 import re
+import sys
 
 from daemon import ROOT, Daemon, asked
 from cli import ENVIRONMENT, PROBLEM, USAGE, fail, main, write
@@ -201,6 +202,28 @@ def what_the_settings_name_must_be_there_when_the_file_is_checked():
         if "kv/default" not in err or "Permission denied" not in err:
             fail(err)
         asked("--config", put(good + "read_only: true\n"), "--check-config")
+
+
+def a_remote_that_would_not_serve_is_told_when_the_file_is_checked():
+    plugins = os.path.join(os.path.dirname(os.path.dirname(os.environ["TENUTOD"])), "plugins", "s3")
+    if not os.path.exists(os.path.join(plugins, "libtenuto_s3.so")):
+        return  # built without libcurl
+    sys.path.insert(0, os.path.join(ROOT, "python", "tests"))
+    from s3_servers import Faulty
+    store = Faulty()
+    try:
+        text = put("host_bytes: 64MiB\nsocket: off\nplugins: %s\nremote: s3,bucket=kv-cache,endpoint=%s,access_key=a,secret_key=hidden,tries=1\n" %
+                   (plugins, store.endpoint))
+        asked("--config", text, "--check-config")
+        for fault, words in (("403:RequestTimeTooSkewed", ["c.yaml:4: remote: s3", "clock"]), ("403:ExpiredToken", ["HTTP 403 ExpiredToken"]),
+                             ("404:NoSuchBucket", ["bucket"]), ("507", ["full"]), ("500", ["HTTP 500"])):
+            store.all_fail(fault)
+            err = asked("--config", text, "--check-config", rc=USAGE if fault[0:3] == "404" else ENVIRONMENT).stderr
+            for word in words:
+                if word not in err or "hidden" in err:
+                    fail("'%s' is not in, or a secret is: %s" % (word, err))
+    finally:
+        store.close()
 
 
 def what_cannot_start_is_told_when_the_file_is_checked():
