@@ -385,6 +385,25 @@ static void what_a_look_up_found_before_it_was_given_up_is_known(void **state)
 	rig_tear_down(r);
 }
 
+static void a_prefetch_brings_blocks_into_host_memory(void **state)
+{
+	struct rig *r = remote_node();
+	struct tn_key keys[4];
+
+	rig_save(&r->s[0], 1, 4, 0);
+	rig_until(r, store.n == 4);
+	rig_run(r, RIG_SECOND);
+	remote_drop(r);
+	assert_int_equal(remote_ask(r, 1, 4), 4);
+	rig_keys(1, 4, keys);
+	assert_int_equal(tn_prefetch(r->s[0].space, keys, 4, TN_FOREVER), 4);
+	rig_until(r, r->cache->row.memory->blocks == 4);
+	store.requests = 0;
+	assert_int_equal(rig_load(&r->s[0], 1, 4), 4);
+	assert_int_equal(store.requests, 0);
+	rig_tear_down(r);
+}
+
 static struct tn_remote_stats stats_of(struct rig *r)
 {
 	struct tn_remote_stats s = {.size = sizeof(s)};
@@ -524,6 +543,7 @@ int main(void)
 		cmocka_unit_test(look_ups_do_not_wait_for_each_other),
 		cmocka_unit_test(a_look_up_that_nobody_waits_for_asks_no_more),
 		cmocka_unit_test(what_a_look_up_found_before_it_was_given_up_is_known),
+		cmocka_unit_test(a_prefetch_brings_blocks_into_host_memory),
 		cmocka_unit_test(a_damaged_object_leaves_and_is_replaced),
 		cmocka_unit_test(a_remote_counts_what_it_was_asked_and_how_that_ended),
 		cmocka_unit_test(a_store_that_fails_has_no_damaged_object),
