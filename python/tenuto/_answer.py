@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import tenuto
+from tenuto.shares import Shares
 
 if TYPE_CHECKING:
     import torch
@@ -24,7 +25,8 @@ class Answer:
     """
 
     def __init__(self, prefixes: Prefixes, kv: Cache, extra: bytes) -> None:
-        self.prefixes, self.kv, self.sequence = prefixes, kv, tenuto.Sequence(prefixes.space)
+        space = prefixes.space.spaces[0] if isinstance(prefixes.space, Shares) else prefixes.space  # of canonical shares the first one stands for all
+        self.prefixes, self.kv, self.sequence = prefixes, kv, tenuto.Sequence(space)
         self._begun = self._stopped = False
         self._save: tuple[tenuto.Save, Stage, int] | None = None  # under way, with its pages and blocks
         self.sequence.init(extra)

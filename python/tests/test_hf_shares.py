@@ -112,6 +112,17 @@ class CanonicalShares(Case):
         self.assertEqual(self.rank(model.config, 'prefill', 4, 3).match(ids), CUT)
         self.assertEqual(self.rank(model.config, 'prefill', 1, 0, shares='rank').match(ids), 0)
 
+    def test_what_is_generated_is_found_by_ranks_of_another_size(self):
+        import torch
+        model = self.model(4)
+        ids = torch.randint(128, (1, TOKENS), generator=torch.Generator().manual_seed(SEED))
+        store = self.rank(model.config, 'generated', 1, 0)
+        kv, _ = store.prefill(model, ids)
+        answer = store.answer(ids, kv)
+        said = model.generate(ids, past_key_values=kv, streamer=answer, max_new_tokens=70, min_new_tokens=70, do_sample=False, pad_token_id=0)
+        answer.close()
+        self.assertEqual(self.rank(model.config, 'generated', 4, 2).match(said), 160)
+
     def test_what_cannot_be_shared_is_refused(self):
         import torch
         config = self.model(4).config
