@@ -51,6 +51,9 @@ def adapter(name):
     return module
 
 
+#: In place of names.Names, which needs vLLM: blocks are saved without.
+NO_NAMES = types.SimpleNamespace(of=lambda *what: None, give=lambda *what: None)
+
 GONE = _core.OwnerGone(108, "the owner has gone")
 
 
@@ -104,7 +107,7 @@ class WorkerCase(unittest.TestCase):
     def worker(self, layerwise=False):
         module = adapter("worker")
         self.said, self.layerwise = [], layerwise
-        w = module.Worker(types.SimpleNamespace(saves=True, microbatched=False), lambda socket: None, 1.0, 0, self.said.append, feed=False)
+        w = module.Worker(types.SimpleNamespace(saves=True, microbatched=False, share=1), lambda socket: None, 1.0, 0, self.said.append, feed=False)
         w.store, w.generation, w.spaces, w.pools = Owner(), 1, {0: None}, {0: None}
         w.groups = [types.SimpleNamespace(index=0, layers=("a",), geometry=_core.Geometry.raw(1, 4096).to_bytes())]
         w.where = {"a": (0, 0)}
@@ -135,7 +138,7 @@ class SchedulerCase(unittest.TestCase):
         module._core.events = events
         space = types.SimpleNamespace(keys_from_hashes=lambda hashes, size: hashes)
         group = types.SimpleNamespace(index=0)
-        model = types.SimpleNamespace(events=bool(events), groups=[group], block_tokens=4, blocks=64, writes=True, min_blocks=1, revised=False, slack=Setting("off"), plans=False, timed="",
+        model = types.SimpleNamespace(events=bool(events), names=NO_NAMES, groups=[group], block_tokens=4, blocks=64, writes=True, min_blocks=1, revised=False, slack=Setting("off"), plans=False, timed="",
                                       space=lambda *arguments: space)
         s = module.Scheduler(model, Owner(), True, lambda text: None)
         geometry = _core.Geometry.raw(1, 4096).to_bytes()

@@ -10,7 +10,7 @@ from tenuto import _core
 from tenuto.shares import Shares
 from tenuto.slack import Setting
 from tenuto.vllm.store import Config, Store
-from vllm_calls import adapter
+from vllm_calls import NO_NAMES, adapter
 
 SIZE = 16    # tokens of a block
 BYTES = 1024  # of a block in a layer
@@ -87,7 +87,7 @@ class Engine:
         self.names, self.said, self.weights, self.wrong, self.number = [f"l{i}" for i in range(layers)], [], b"\0", 0, 0
         self.store = Store(config, "stub")
         group = types.SimpleNamespace(index=0, layers=tuple(self.names), block_tokens=SIZE, latent=False, heads=getattr(tensor, "HEADS", 0))
-        self.model = types.SimpleNamespace(events=False, groups=[group], block_tokens=SIZE, blocks=blocks, writes=True, saves=True, layout="LBHNC", microbatched=False, min_blocks=1, revised=False, slack=Setting(slack, tables), plans=slack != "off", timed="stub",
+        self.model = types.SimpleNamespace(events=False, groups=[group], block_tokens=SIZE, blocks=blocks, writes=True, saves=True, layout="LBHNC", names=NO_NAMES, microbatched=False, min_blocks=1, revised=False, slack=Setting(slack, tables), plans=slack != "off", timed="stub",
                                            share=0, shares=1, means="", space=self.space)
         self.scheduler = adapter("scheduler").Scheduler(self.model, self.store, layerwise, self.said.append, remote_timeout_s)
         self.worker = adapter("worker").Worker(self.model, lambda socket: Store(Config({"socket": socket})), load_timeout_s, 0, self.said.append, slack != "off")
