@@ -21,6 +21,7 @@ extern "C" {
 #endif
 
 struct tn_heap;
+struct tn_device_driver;
 
 /** Most characters of a heap's name. */
 #define TN_HEAP_NAME_MAX 64
@@ -52,6 +53,9 @@ struct tn_heap_token {
  * @timeout_ns:  how long to wait for the master when joining, and for each answer; default 30 s
  * @need_tokens: 1: a rank that joins needs a token, and has its rights. 0: it has all rights; default
  * @token:       of a rank that joins
+ * @driver:      not NULL: the payload lies in the memory of a device, and this driver (tenuto/device_memory.h) outlives the heap. All ranks name one, or none. The
+ *               memory is the master's: the heap ends with the master's process
+ * @device:      number of the device, in this process
  */
 struct tn_heap_opts {
 	size_t size;
@@ -66,6 +70,8 @@ struct tn_heap_opts {
 	uint64_t timeout_ns;
 	uint32_t need_tokens;
 	struct tn_heap_token token;
+	const struct tn_device_driver *driver;
+	uint32_t device;
 };
 
 /** tn_heap_opts_init_sized - tn_heap_opts_init for a caller whose struct has @size bytes. Any thread. */
@@ -161,7 +167,7 @@ struct tn_heap_stats {
  * joins, if another rank has taken over; else it makes another heap of the name, and the ranks of the first one get -ESTALE from it.
  *
  * Return: 0 and *out; -EINVAL (with the value), -EEXIST (another process has the rank), -EACCES (another user may write into the directory of the heap's
- * socket, or the heap needs a token that this rank does not have), -ESRCH (the process is not seen by the master), -ETIMEDOUT (no master),
+ * socket, or the heap needs a token that this rank does not have), -ESRCH (the process is not seen by the master), -ETIMEDOUT (no master), -ENOTSUP (the driver passes no memory to other processes) and the driver's errors,
  * -ETOOMANYREFS (the master's RLIMIT_NOFILE is too low for the descriptors that are on their way to its ranks), -ENOMEM, and the errors of mkdir, open, socket and /proc.
  */
 TN_API int tn_heap_create(const char *name, uint32_t ranks, uint32_t rank, const struct tn_heap_opts *opts, struct tn_heap **out);
@@ -178,7 +184,7 @@ TN_API void tn_heap_destroy(struct tn_heap *heap);
  *
  * Any thread. Scans all headers, and builds the index from them. Objects and open plans stay as they are.
  *
- * Return: 0 (also if this rank is the master); -EBUSY (there is a master), -ETIMEDOUT (a process that is no master had its lock all the time), -EACCES (this rank's token does not give it all rights), -ENOMEM, or another errno if it is not known whether a rank's process lives,
+ * Return: 0 (also if this rank is the master); -EBUSY (there is a master), -ETIMEDOUT (a process that is no master had its lock all the time), -EACCES (this rank's token does not give it all rights), -ENOTSUP (the payload lay on a device), -ENOMEM, or another errno if it is not known whether a rank's process lives,
  * such as -EMFILE. After an error nothing has changed: it may be tried again.
  */
 TN_API int tn_heap_take_over(struct tn_heap *heap);
@@ -226,7 +232,7 @@ TN_API int tn_heap_reserve(struct tn_heap *heap, const void *key, size_t key_byt
  * tn_heap_commit - make an object READY whose bytes are all written, with their checksum
  *
  * Any thread; no system call. A kernel that used tn_heap_finish has done it already, without a checksum. Of an object with replicas the other ones are written
- * here, as copies of the first one.
+ * here, as copies of the first one. On a device what wrote the bytes has ended; the device sums them, if its driver can.
  *
  * Return: 0 (at least one replica is READY); -ESTALE (the plan has ended, or what a kernel committed is gone: the object is lost, write it again), -EINVAL (a plan
  * that is none).
@@ -292,7 +298,7 @@ TN_API int tn_heap_stats_get(struct tn_heap *heap, uint32_t rank, struct tn_heap
 /** tn_heap_name_of - what a header says of a key of @key_bytes bytes. Any thread. Return: 0 and *out; -EINVAL (a key of 0 bytes). */
 TN_API int tn_heap_name_of(const void *key, size_t key_bytes, struct tn_heap_name *out);
 
-/** tn_heap_ptr - this process's address of an offset in a rank's heap. Any thread. NULL: there is no such rank or offset, or it is payload that this rank has no right to. */
+/** tn_heap_ptr - this process's address of an offset in a rank's heap; of payload on a device it is the device's. Any thread. NULL: there is no such rank or offset, or it is payload that this rank has no right to. */
 TN_API void *tn_heap_ptr(struct tn_heap *heap, uint32_t rank, uint64_t offset);
 
 /** tn_heap_rank - of this process. Any thread. */

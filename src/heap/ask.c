@@ -178,9 +178,13 @@ static int answer_of(const struct tn_heap_told *told)
 /* Maps the memory, then makes the life that the master has begun ALIVE. Until then it is the master that ends it, when the socket is closed. */
 static int enter(struct tn_heap *heap, const struct tn_heap_rights *rights, const int *fds)
 {
-	int rc = tn_heap_memory_map(heap->ranks, rights, fds, &heap->memory);
+	int rc = tn_heap_memory_map(heap->ranks, heap->device.driver != NULL, rights, fds, &heap->memory);
 
-	if (rc == 0 && !tn_heap_life_move(&heap->memory, heap->rank, getpid(), TN_HEAP_JOINING, TN_HEAP_ALIVE)) {
+	if (rc == 0 && heap->device.driver)
+		rc = tn_heap_on_device_map(&heap->device, &heap->memory);
+	if (rc)
+		return rc;
+	if (!tn_heap_life_move(&heap->memory, heap->rank, getpid(), TN_HEAP_JOINING, TN_HEAP_ALIVE)) {
 		tn_heap_memory_drop(&heap->memory);
 		rc = tn_fail(-ETIMEDOUT, "heap %s: another rank became the master while this one joined; try again", heap->name);
 	}
@@ -225,13 +229,14 @@ int tn_heap_join(struct tn_heap *heap)
 {
 	struct tn_heap_told told;
 	int fds[TN_HEAP_FDS_MAX];
-	uint32_t nfds;
+	uint32_t nfds, wanted;
 	int rc = ask_to_join(heap, &told, fds, &nfds);
 
 	if (rc == 0 && ((told.rights.read | told.rights.write) & ~tn_heap_all_rights(heap->ranks).read))
 		rc = tn_fail(-EINVAL, "the heap's master tells of rights to ranks that are not there");
-	if (rc == 0 && nfds != tn_heap_fds_of(heap->ranks, &told.rights))
-		rc = tn_fail(-EINVAL, "the heap's master has sent %u descriptors, %u are expected", nfds, tn_heap_fds_of(heap->ranks, &told.rights));
+	wanted = tn_heap_fds_of(heap->ranks, heap->device.driver != NULL, &told.rights);
+	if (rc == 0 && nfds != wanted)
+		rc = tn_fail(-EINVAL, "the heap's master has sent %u descriptors, %u are expected: all ranks name a driver of devices, or none does", nfds, wanted);
 	if (rc == 0)
 		return enter(heap, &told.rights, fds);
 	for (uint32_t i = 0; i < nfds; i++)

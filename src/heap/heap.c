@@ -45,11 +45,16 @@ static int lead(struct tn_heap *heap, const struct tn_heap_opts *o)
 
 	if (rc == 0)
 		rc = tn_heap_memory_make(heap->ranks, o, &heap->memory);
+	if (rc == 0 && o->driver)
+		rc = tn_heap_on_device_make(&heap->device, &heap->memory);
 	if (rc == 0)
 		rc = tn_heap_serve(heap, &heap->server);
 	if (rc != -EBUSY)
 		return rc;
 	/* Another rank has taken over after this one had died: it comes back as any other rank. */
+	tn_heap_on_device_drop(&heap->device);
+	heap->device.driver = o->driver;
+	heap->device.device = o->device;
 	tn_heap_memory_drop(&heap->memory);
 	return tn_heap_join(heap);
 }
@@ -74,6 +79,9 @@ int tn_heap_create(const char *name, uint32_t ranks, uint32_t rank, const struct
 	heap->rank = rank;
 	heap->timeout_ns = o.timeout_ns;
 	heap->token = o.token;
+	heap->device.driver = o.driver;
+	heap->device.device = o.device;
+	pthread_mutex_init(&heap->device.lock, NULL);
 	heap->sock = -1;
 	heap->process = tn_process_mark();
 	pthread_mutex_init(&heap->lock, NULL);
@@ -97,6 +105,7 @@ void tn_heap_destroy(struct tn_heap *heap)
 	/* The last access of this process: from here on its plans and leases may end. */
 	if (heap->memory.dir)
 		tn_heap_life_move(&heap->memory, heap->rank, getpid(), TN_HEAP_ALIVE, TN_HEAP_LEFT);
+	tn_heap_on_device_drop(&heap->device);
 	tn_heap_memory_drop(&heap->memory);
 	tn_heap_hang_up(heap);
 	pthread_mutex_destroy(&heap->lock);
@@ -133,6 +142,8 @@ int tn_heap_take_over(struct tn_heap *heap)
 
 	if ((heap->memory.rights.read & heap->memory.rights.write) != all.read)
 		return tn_fail(-EACCES, "rank %u does not have all rights, which a master needs", heap->rank);
+	if (heap->device.driver && !heap->device.allocated)
+		return tn_fail(-ENOTSUP, "rank %u cannot take over: the payload lies in memory of a device that ended with the last master", heap->rank);
 	pthread_mutex_lock(&heap->lock);
 	if (!heap->server)
 		rc = tn_heap_serve(heap, &heap->server);
@@ -187,6 +198,8 @@ void *tn_heap_ptr(struct tn_heap *heap, uint32_t rank, uint64_t offset)
 
 	if (rank >= heap->ranks || offset >= m->layout.bytes || (offset >= m->layout.heap_base && !((m->rights.read | m->rights.write) >> rank & 1)))
 		return NULL;
+	if (heap->device.driver && offset >= m->layout.heap_base)
+		return heap->device.payload[rank] + (offset - m->layout.heap_base);
 	return m->base[rank] + offset;
 }
 
@@ -287,18 +300,39 @@ int tn_heap_get_location(struct tn_heap *heap, const void *key, size_t key_bytes
 	return 0;
 }
 
-/* Copies an object that is under a lease. 0, -EBADMSG. */
+/* Copies bytes of an object; sum: also their checksum. 0, or the device's error. */
+static int read_payload(struct tn_heap *heap, const struct tn_heap_meta *meta, void *dst, uint64_t *sum)
+{
+	const void *bytes = tn_heap_payload(heap, meta->owner_rank, meta->payload_off, meta->bytes_total);
+	int rc = 0;
+
+	if (heap->device.driver) {
+		rc = tn_heap_on_device_read(&heap->device, meta->owner_rank, meta->payload_off - heap->memory.layout.heap_base, dst, meta->bytes_total);
+		if (rc == 0 && sum)
+			*sum = tn_checksum(dst, meta->bytes_total);
+	} else if (sum) {
+		*sum = tn_checksum_copy(dst, bytes, meta->bytes_total, false);
+	} else {
+		memcpy(dst, bytes, meta->bytes_total);
+	}
+	return rc;
+}
+
+/* Copies an object that is under a lease. 0, -EBADMSG, or the device's error. */
 static int copy_out(struct tn_heap *heap, const struct tn_heap_meta *meta, void *dst)
 {
 	const struct tn_heap_slot *s = tn_heap_slot_at(heap->memory.base[meta->owner_rank], meta->header_off);
-	const void *bytes = tn_heap_ptr(heap, meta->owner_rank, meta->payload_off);
+	bool has_sum = s->extra.checksum_epoch == meta->epoch;
+	uint64_t checksum = 0;
+	int rc = read_payload(heap, meta, dst, has_sum ? &checksum : NULL);
 
-	if (s->extra.checksum_epoch != meta->epoch) {
-		memcpy(dst, bytes, meta->bytes_total);
+	if (rc)
+		return rc;
+	if (!has_sum) {
 		tn_heap_count(&heap->memory, heap->rank, TN_HEAP_UNVERIFIED, 1);
 		return 0;
 	}
-	if (tn_checksum_copy(dst, bytes, meta->bytes_total, false) == s->extra.checksum)
+	if (checksum == s->extra.checksum)
 		return 0;
 	tn_heap_count(&heap->memory, heap->rank, TN_HEAP_FAILURES, 1);
 	return tn_fail(-EBADMSG, "key hash %#llx at rank %u: its bytes do not have its checksum; remove it", (unsigned long long)meta->key_hash,

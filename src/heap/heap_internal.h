@@ -13,6 +13,7 @@
 #include <sys/un.h>
 
 #include "heap/master.h"
+#include "heap/on_device.h"
 
 #define TN_HEAP_WIRE_MAGIC UINT64_C(0x3152575048544e54) /* "TNTHPWR1" */
 
@@ -51,6 +52,7 @@ static inline size_t tn_heap_told_bytes(const struct tn_heap_told *told)
 
 struct tn_heap {
 	struct tn_heap_memory memory;
+	struct tn_heap_on_device device;
 	uint32_t ranks, rank;
 	uint64_t timeout_ns;
 	struct tn_heap_token token;

@@ -43,6 +43,8 @@ int tn_heap_opts_check(const struct tn_heap_opts *o)
 		return tn_fail(-EINVAL, "slots %u: %u at most", o->slots, TN_HEAP_SLOTS_MAX);
 	if (o->need_tokens > 1)
 		return tn_fail(-EINVAL, "need_tokens %u: 0 or 1", o->need_tokens);
+	if (o->driver && o->need_tokens)
+		return tn_fail(-EINVAL, "need_tokens with a driver: who imports the memory of a device may read and write it");
 	if (o->order > TN_HEAP_FIFO)
 		return tn_fail(-EINVAL, "order %u is unknown", o->order);
 	if (o->water_hi > 100 || o->water_lo > o->water_hi || o->water_hi == 0)
@@ -175,7 +177,7 @@ static int make_files(struct tn_heap_memory *m)
 
 	for (uint32_t r = 0; r < m->ranks && rc == 0; r++) {
 		rc = make_file("tenuto-heap", m->layout.heap_base, &m->ctl_fd[r]);
-		if (rc == 0)
+		if (rc == 0 && !m->on_device)
 			rc = make_file("tenuto-heap-payload", m->layout.heap_limit - m->layout.heap_base, &m->payload_fd[r]);
 	}
 	m->wake_fd = tn_above_streams(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -195,6 +197,7 @@ int tn_heap_memory_make(uint32_t ranks, const struct tn_heap_opts *o, struct tn_
 	m.reclaim_ns = o->reclaim_ns;
 	m.rights = tn_heap_all_rights(ranks);
 	m.need_tokens = o->need_tokens;
+	m.on_device = o->driver != NULL;
 	rc = tn_rng_entropy(&m.id, sizeof(m.id));
 	if (rc == 0)
 		rc = make_files(&m);
@@ -245,7 +248,7 @@ static bool has_layout(const unsigned char *base, const struct tn_heap_ctl *layo
 /* Whether the payloads have that size, and can be mapped as the rights say. */
 static bool has_payloads(const struct tn_heap_memory *m, const struct tn_heap_ctl *layout)
 {
-	for (uint32_t r = 0; r < m->ranks; r++) {
+	for (uint32_t r = 0; r < m->ranks && !m->on_device; r++) {
 		int flags = m->payload_fd[r] < 0 ? 0 : fcntl(m->payload_fd[r], F_GETFL);
 
 		if (m->payload_fd[r] >= 0 && file_bytes(m->payload_fd[r]) != layout->heap_limit - layout->heap_base)
@@ -298,7 +301,7 @@ static void take_files(struct tn_heap_memory *m, const int *fds)
 	for (uint32_t r = 0; r < m->ranks; r++)
 		m->ctl_fd[r] = *fds++;
 	for (uint32_t r = 0; r < m->ranks; r++)
-		if ((m->rights.read | m->rights.write) >> r & 1)
+		if (!m->on_device && ((m->rights.read | m->rights.write) >> r & 1))
 			m->payload_fd[r] = *fds++;
 }
 
@@ -323,13 +326,14 @@ static int map_unread(struct tn_heap_memory *m)
 	return map_controls(m);
 }
 
-int tn_heap_memory_map(uint32_t ranks, const struct tn_heap_rights *rights, const int *fds, struct tn_heap_memory *out)
+int tn_heap_memory_map(uint32_t ranks, bool on_device, const struct tn_heap_rights *rights, const int *fds, struct tn_heap_memory *out)
 {
 	struct tn_heap_memory m;
 	int rc;
 
 	start_empty(&m, ranks);
 	m.rights = *rights;
+	m.on_device = on_device;
 	take_files(&m, fds);
 	rc = map_unread(&m);
 	if (rc == 0 && !believe(&m))

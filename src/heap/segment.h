@@ -14,6 +14,7 @@
 
 #include <stdbool.h>
 #include <sys/types.h>
+#include <tenuto/device_memory.h>
 #include <tenuto/heap.h>
 
 #define TN_HEAP_DIRECTORY_MAGIC UINT64_C(0x3052494448544e54) /* "TNTHDIR0" */
@@ -72,6 +73,7 @@ struct tn_heap_directory {
 	uint32_t master; /* rank */
 	uint32_t turn;	 /* of the index: odd while it is built anew */
 	uint32_t need_tokens;
+	unsigned char device_export[TN_HEAP_RANKS_MAX][TN_DEVICE_EXPORT_BYTES]; /* of payload on a device (on_device.h) */
 	struct tn_heap_member member[TN_HEAP_RANKS_MAX];
 	struct tn_heap_place place[];
 };
@@ -92,6 +94,7 @@ struct tn_heap_memory {
 	uint32_t places;
 	uint32_t ranks;
 	uint32_t need_tokens;
+	bool on_device; /* the payload: it has no descriptors, and its addresses here are nobody's */
 	int dir_fd, wake_fd;
 	int ctl_fd[TN_HEAP_RANKS_MAX];
 	int payload_fd[TN_HEAP_RANKS_MAX]; /* -1: neither right; else open for reading alone, or for both */
@@ -100,9 +103,9 @@ struct tn_heap_memory {
 /* Makes all memory of a heap. opts: as checked by tn_heap_opts_check. 0, -ENOMEM. */
 int tn_heap_memory_make(uint32_t ranks, const struct tn_heap_opts *opts, struct tn_heap_memory *out);
 /* How many descriptors a process of those rights gets. */
-static inline uint32_t tn_heap_fds_of(uint32_t ranks, const struct tn_heap_rights *rights)
+static inline uint32_t tn_heap_fds_of(uint32_t ranks, bool on_device, const struct tn_heap_rights *rights)
 {
-	return 2 + ranks + (uint32_t)__builtin_popcountll(rights->read | rights->write);
+	return 2 + ranks + (on_device ? 0 : (uint32_t)__builtin_popcountll(rights->read | rights->write));
 }
 
 /* The rights to all there is. */
@@ -114,7 +117,7 @@ static inline struct tn_heap_rights tn_heap_all_rights(uint32_t ranks)
 }
 
 /* Maps what the master has sent, tn_heap_fds_of descriptors; they are this function's from now on. Payload that may only be read is mapped so. 0, -EINVAL, -ENOMEM. */
-int tn_heap_memory_map(uint32_t ranks, const struct tn_heap_rights *rights, const int *fds, struct tn_heap_memory *out);
+int tn_heap_memory_map(uint32_t ranks, bool on_device, const struct tn_heap_rights *rights, const int *fds, struct tn_heap_memory *out);
 /* Zeroed memory is ignored. */
 void tn_heap_memory_drop(struct tn_heap_memory *m);
 

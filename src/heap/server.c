@@ -268,7 +268,7 @@ static int gather(const struct tn_heap_memory *m, const struct tn_heap_rights *r
 	*fd++ = m->wake_fd;
 	for (uint32_t r = 0; r < m->ranks; r++)
 		*fd++ = m->ctl_fd[r];
-	for (uint32_t r = 0; r < m->ranks; r++) {
+	for (uint32_t r = 0; r < m->ranks && !m->on_device; r++) {
 		if (rights->write >> r & 1) {
 			*fd++ = m->payload_fd[r];
 		} else if (rights->read >> r & 1) {
@@ -312,7 +312,7 @@ static int send_memory(struct tn_heap_server *s, int sock, struct tn_heap_told *
 
 	rc = gather(m, &told->rights, fds, &opened);
 	if (rc == 0)
-		rc = send_files(sock, told, fds, tn_heap_fds_of(m->ranks, &told->rights));
+		rc = send_files(sock, told, fds, tn_heap_fds_of(m->ranks, m->on_device, &told->rights));
 	for (uint32_t i = 0; i < m->ranks; i++)
 		if (opened >> i & 1)
 			close(fds[2 + m->ranks + i]);

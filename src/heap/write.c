@@ -162,6 +162,8 @@ static int set_want(const struct tn_heap *heap, const void *key, size_t key_byte
 
 	*want = (struct tn_heap_want){.bytes = bytes, .owner = owner, .flags = flags};
 	rc = tn_heap_name_of(key, key_bytes, &want->name);
+	if (rc == 0 && heap->device.driver && tn_heap_replicas(flags) > 1)
+		rc = tn_fail(-ENOTSUP, "%u replicas: the payload of this heap lies on a device, where objects have one", tn_heap_replicas(flags));
 	if (rc == 0 && owner == TN_HEAP_ANY)
 		want->owner = (uint32_t)(want->name.hash % heap->ranks);
 	return rc;
@@ -236,6 +238,17 @@ static bool publish(struct tn_heap *heap, const struct tn_heap_copy *r, uint32_t
 	return finish(heap, r, slot, TN_HEAP_READY);
 }
 
+/* Without a checksum, if the device has none to give. */
+static bool publish_on_device(struct tn_heap *heap, const struct tn_heap_plan *plan, uint32_t slot)
+{
+	struct tn_heap_copy r = replica_of(plan, 0);
+	uint64_t sum;
+
+	if (tn_heap_on_device_sum(&heap->device, r.rank, r.payload_base - heap->memory.layout.heap_base, plan->bytes_total, &sum))
+		return finish(heap, &r, slot, TN_HEAP_READY);
+	return publish(heap, &r, slot, sum);
+}
+
 /*
  * Copies the first replica to the others that this rank writes, and publishes all that are WRITING. Returns how many became READY. The first one comes last: while
  * it is copied it must not be evicted, so it stays this rank's, or the caller holds a lease on it.
@@ -250,6 +263,10 @@ static uint32_t publish_all(struct tn_heap *heap, const struct tn_heap_plan *pla
 
 		if (!is_mine(heap, &r, slot[i]))
 			continue;
+		if (heap->device.driver) {
+			published += publish_on_device(heap, plan, slot[0]);
+			continue;
+		}
 		published += publish(heap, &r, slot[i], i ? tn_checksum_copy(tn_heap_payload(heap, r.rank, r.payload_base, plan->bytes_total), bytes, plan->bytes_total, true)
 							  : tn_checksum(bytes, plan->bytes_total));
 	}
@@ -316,12 +333,23 @@ int tn_heap_abandon(struct tn_heap *heap, const struct tn_heap_plan *plan)
 	return 0;
 }
 
+/* Writes bytes of an object; *sum: their checksum. 0, or the device's error. */
+static int write_payload(struct tn_heap *heap, const struct tn_heap_copy *r, const void *src, uint64_t bytes, uint64_t *sum)
+{
+	if (!heap->device.driver) {
+		*sum = tn_checksum_copy(tn_heap_payload(heap, r->rank, r->payload_base, bytes), src, bytes, true);
+		return 0;
+	}
+	*sum = tn_checksum(src, bytes);
+	return tn_heap_on_device_write(&heap->device, r->rank, r->payload_base - heap->memory.layout.heap_base, src, bytes);
+}
+
 /* The master makes the plan, then the bytes are copied to each replica. */
 static int put_planned(struct tn_heap *heap, const struct tn_heap_want *want, const void *src)
 {
 	uint32_t slot[TN_HEAP_REPLICAS_MAX], published = 0;
 	struct tn_heap_plan plan;
-	uint64_t began_ns;
+	uint64_t began_ns, checksum;
 	int rc = open_slots(heap, want, &plan, slot);
 
 	if (rc)
@@ -330,7 +358,12 @@ static int put_planned(struct tn_heap *heap, const struct tn_heap_want *want, co
 	for (uint32_t i = 0; i <= plan.copies; i++) {
 		struct tn_heap_copy r = replica_of(&plan, i);
 
-		published += publish(heap, &r, slot[i], tn_checksum_copy(tn_heap_payload(heap, r.rank, r.payload_base, want->bytes), src, want->bytes, true));
+		rc = write_payload(heap, &r, src, want->bytes, &checksum);
+		if (rc) {
+			end_all(heap, &plan, slot);
+			return rc;
+		}
+		published += publish(heap, &r, slot[i], checksum);
 	}
 	tn_heap_count_pages(heap, (uint64_t)plan.n_pages * (plan.copies + 1), began_ns);
 	if (published == 0)
@@ -383,9 +416,10 @@ static int put_ahead(struct tn_heap *heap, const struct tn_heap_want *want, cons
 	s = tn_heap_slot_at(heap->memory.base[plan.dst_rank], plan.header_off);
 	slot = (uint32_t)(s - tn_heap_slot_of(&heap->memory, plan.dst_rank, 0));
 	began_ns = tn_now_ns(&tn_clock_system);
-	checksum = tn_checksum_copy(tn_heap_payload(heap, plan.dst_rank, plan.payload_base, want->bytes), src, want->bytes, true);
+	rc = write_payload(heap, &copy, src, want->bytes, &checksum);
 	tn_heap_count_pages(heap, plan.n_pages, began_ns);
-	rc = await_admission(heap, s, plan.epoch, done);
+	if (rc == 0)
+		rc = await_admission(heap, s, plan.epoch, done);
 	if (rc || !*done) {
 		finish(heap, &copy, slot, TN_HEAP_DEAD);
 		announce(heap, &plan);
