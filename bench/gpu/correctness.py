@@ -56,6 +56,14 @@ def cufile(part, directory):
     part.row('cufile', status=status, told=told, error=error)
 
 
+def heap(part):
+    """The symmetric heap with its payload on the GPU, between two processes."""
+    if not os.path.exists(os.path.join(part.args.pack, 'bin', 'test-heap-device')):
+        return
+    status, _, error = part.program('test-heap-device', limit=45, TN_HEAP_DRIVER='cuda')
+    part.check('symmetric heap', status == 0, status=status, error=error)
+
+
 def tensors(part, axes, shape, count):
     """Random bits, so that a bit that changes is seen; as the engine's tensors, and a copy of them."""
     made = [torch.randint(-1 << 15, 1 << 15, shape, dtype=torch.int16, device=part.device.name) for _ in range(count or 1)]
@@ -209,6 +217,7 @@ def main():
         with part.guarded('vLLM connector'):
             connector(part, directory)
         if part.args.pack:
+            heap(part)
             cufile(part, directory)
     sanitizer = shutil.which('compute-sanitizer') or shutil.which('compute-sanitizer', path='/usr/local/cuda/bin')
     if part.args.pack and sanitizer and part.left() > 20:
