@@ -11,7 +11,7 @@
 struct heap_args {
 	uint64_t rounds, page, producers, owners;
 	const char *versus, *python;
-	bool json;
+	bool json, sweep;
 };
 
 /* A Python process that moves bytes from its memory to another process's by NIXL with UCX over shared memory. */
