@@ -41,6 +41,7 @@ struct part {
 	struct object_transfer transfer; /* first */
 	struct tn_xfer_job *job;
 	uint32_t first, n; /* of work's order */
+	uint32_t piece;	   /* the first of them in the job's order */
 };
 
 struct work {
@@ -48,8 +49,10 @@ struct work {
 	uint32_t *order; /* pieces by object and offset */
 	struct iovec *iov; /* in that order */
 	pthread_mutex_t lock; /* of why */
-	bool failed; /* a part has ended with a failure, and why is its reason */
-	char why[OBJECT_WHY_BYTES]; /* of the last try that has failed */
+	const struct part *tried; /* whose try has failed last, and its reason */
+	char try_why[OBJECT_WHY_BYTES];
+	uint32_t failed_piece; /* of the parts that have ended with a failure, the first in the job's order, and its reason; "": none has */
+	char why[OBJECT_WHY_BYTES];
 	struct part part[];
 };
 
@@ -274,6 +277,9 @@ static int prepare(void *backend, struct tn_xfer_job *job)
 
 		p->first = i;
 		p->n = run_of(job, w->order, i, &bytes);
+		p->piece = w->order[i];
+		for (uint32_t k = i; k < i + p->n; k++)
+			p->piece = w->order[k] < p->piece ? w->order[k] : p->piece;
 		rc = set_part(backend, job, w, p, bytes);
 	}
 	if (rc) {
@@ -292,24 +298,37 @@ static void forget(void *backend, struct tn_xfer_job *job)
 
 /* ---- jobs -------------------------------------------------------------------------------------------------------------- */
 
-/* A part that has ended keeps its reason; else the last try that has failed tells it. */
+/* The last reason of a part that has failed comes before its end, in the same thread. */
 static void part_failed(struct object_transfer *t, const char *why)
 {
 	struct work *w = ((struct part *)(void *)t)->job->work;
 
 	pthread_mutex_lock(&w->lock);
-	if (!w->failed)
-		snprintf(w->why, sizeof(w->why), "%s", why);
+	w->tried = (struct part *)(void *)t;
+	snprintf(w->try_why, sizeof(w->try_why), "%s", why);
+	pthread_mutex_unlock(&w->lock);
+}
+
+/* The agent names the first descriptor that has failed, so this is told of the first part. */
+static void keep_reason(struct work *w, const struct part *p)
+{
+	pthread_mutex_lock(&w->lock);
+	if (w->tried == p && (!*w->why || p->piece < w->failed_piece)) {
+		w->failed_piece = p->piece;
+		memcpy(w->why, w->try_why, sizeof(w->why));
+	}
 	pthread_mutex_unlock(&w->lock);
 }
 
 static size_t why(void *backend, const struct tn_xfer_job *job, char *out, size_t bytes)
 {
 	struct work *w = job->work;
+	const char *words;
 	size_t n;
 
 	pthread_mutex_lock(&w->lock);
-	n = *w->why ? (size_t)snprintf(out, bytes, "%s", w->why) + 1 : 0;
+	words = *w->why ? w->why : w->try_why;
+	n = *words ? (size_t)snprintf(out, bytes, "%s", words) + 1 : 0;
 	pthread_mutex_unlock(&w->lock);
 	return n < bytes ? n : bytes;
 }
@@ -321,9 +340,8 @@ static void part_done(struct object_transfer *t)
 	struct work *w = job->work;
 	uint64_t left = t->moved;
 
-	pthread_mutex_lock(&w->lock);
-	w->failed |= t->code != 0;
-	pthread_mutex_unlock(&w->lock);
+	if (t->code)
+		keep_reason(w, p);
 	for (uint32_t i = p->first; i < p->first + p->n; i++) {
 		struct tn_xfer_piece *piece = &job->piece[w->order[i]];
 		uint64_t moved = left < piece->bytes ? left : piece->bytes;
@@ -345,8 +363,8 @@ static void post(void *backend, struct tn_xfer_job *job)
 		return;
 	}
 	pthread_mutex_lock(&w->lock);
-	w->failed = false;
-	w->why[0] = 0;
+	w->tried = NULL;
+	w->why[0] = w->try_why[0] = 0;
 	pthread_mutex_unlock(&w->lock);
 	job->word[PARTS_LEFT] = n;
 	/* The job may be over before the last part is posted, but not before the last part is done. */

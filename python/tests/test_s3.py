@@ -129,6 +129,14 @@ class RealTest(Store):
         results = self.fails(errno.ENODATA, 'read', [('own', 0, 1000), ('own', 2500, 1000), ('missing', 0, 1000)])
         self.assertEqual(results, [(0, 1000), (errno.ENODATA, 500), (errno.ENOENT, 0)])
 
+    def test_the_reason_is_that_of_the_descriptor_that_is_named(self):
+        for names in ('gone/a', 'gone/b'), ('gone/b', 'gone/a'):
+            with self.assertRaises(tenuto.Error) as caught:
+                self.move('read', bytearray(2000), [(name, 0, 1000) for name in names])
+            self.assertIn('descriptor 0', str(caught.exception))
+            self.assertIn(names[0], str(caught.exception))
+            self.assertNotIn(names[1], str(caught.exception))
+
     def test_many_objects_go_in_one_request(self):
         n, size = 64, 5000
         data = content('many', n * size)

@@ -52,7 +52,8 @@ struct work {
 	uint32_t npieces, ntransfers;
 	struct iovec *iov; /* by piece */
 	pthread_mutex_t lock; /* of why */
-	char why[sizeof(((struct tn_device_file_transfer *)0)->detail)]; /* of the first transfer that has failed; "": none has */
+	char why[sizeof(((struct tn_device_file_transfer *)0)->detail)]; /* of the transfer that has failed whose pieces come first; "": none has */
+	uint32_t why_piece;
 	struct transfer transfer[];
 };
 
@@ -268,8 +269,10 @@ static void transfer_done(struct tn_device_file_transfer *t)
 	struct work *w = job->work;
 
 	pthread_mutex_lock(&w->lock);
-	if (t->status && !w->why[0])
+	if (t->status && (!w->why[0] || x->first < w->why_piece)) { /* the agent names the first descriptor that has failed */
+		w->why_piece = x->first;
 		snprintf(w->why, sizeof(w->why), "%s", t->detail);
+	}
 	pthread_mutex_unlock(&w->lock);
 	end_pieces(x, t->status);
 	begin_next(job);
