@@ -20,7 +20,7 @@
 #define SHOWN_MAX 64u
 #define PLUGINS_MAX 32
 #define BUILTIN_MAX 16
-#define MISSING_MAX (PLUGINS_MAX + BUILTIN_MAX)
+#define MISSING_MAX (PLUGINS_MAX + BUILTIN_MAX + 2) /* and own_plugins */
 #define OBJECT_SCHEME "s3://"
 
 static const char *const segment_names[TN_XFER_SEGMENTS] = {"DRAM", "VRAM", "BLOCK", "OBJECT", "FILE"};
@@ -168,17 +168,24 @@ static int print_backends(struct tn_xfer_agent *agent, const struct missing *mis
 	return cli_finish(CLI_OK);
 }
 
-/* A backend that the agent may have already; else it is one more that is missing. */
+/* A backend that the agent may have already, or that is known to be missing; else it may be one more that is missing. */
 static void add_backend(struct tn_xfer_agent *agent, const char *name, struct missing *missing, uint32_t *nmissing)
 {
-	int rc = tn_xfer_backend_add(agent, name);
+	int rc;
 
+	for (uint32_t i = 0; i < *nmissing; i++)
+		if (!strcmp(missing[i].name, name))
+			return;
+	rc = tn_xfer_backend_add(agent, name);
 	if (rc == 0 || rc == -EEXIST)
 		return;
 	snprintf(missing[*nmissing].name, sizeof(missing->name), "%s", name);
 	snprintf(missing[*nmissing].why, sizeof(missing->why), "%s", tn_error_last()->text);
 	++*nmissing;
 }
+
+/* Plugins that belong to Tenuto, and are missed where they are not. */
+static const char *const own_plugins[] = {"s3", "ucx"};
 
 /* With all backends, as far as the agent takes them; how many are missing. */
 static uint32_t add_all(struct tn_xfer_agent *agent, struct missing missing[MISSING_MAX])
@@ -189,6 +196,8 @@ static uint32_t add_all(struct tn_xfer_agent *agent, struct missing missing[MISS
 
 	for (uint32_t i = 0; i < BUILTIN_MAX && tn_xfer_backend_name(i); i++)
 		add_backend(agent, tn_xfer_backend_name(i), missing, &nmissing);
+	for (uint32_t i = 0; i < sizeof(own_plugins) / sizeof(own_plugins[0]); i++)
+		add_backend(agent, own_plugins[i], missing, &nmissing);
 	for (int i = 0; i < n && i < PLUGINS_MAX; i++)
 		if (info[i].kind == TN_PLUGIN_XFER && !info[i].status)
 			add_backend(agent, info[i].name, missing, &nmissing);

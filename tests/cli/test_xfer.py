@@ -7,10 +7,13 @@ from cli import ENVIRONMENT, OK, TENUTO, USAGE, fail, main, tenuto, until
 
 
 def the_backends_are_listed():
-    names = [b["name"] for b in tenuto("xfer", "backends", "--json").json()]
-    # gds needs a plugin and a library: it may stand among those that cannot be used.
-    if [n for n in names if n != "gds"] != ["memory", "file", "faulty", "null"] or "gds" not in names:
-        fail("backends: %s" % names)
+    backends = {b["name"]: b for b in tenuto("xfer", "backends", "--json").json()}
+    # gds, s3 and ucx need a plugin: each may stand among those that cannot be used.
+    if set(backends) != {"memory", "file", "faulty", "null", "gds", "s3", "ucx"}:
+        fail("backends: %s" % list(backends))
+    for name in "gds", "s3", "ucx":
+        if "segments" not in backends[name] and not backends[name]["error"]:
+            fail("backends: %s is missing without a word" % name)
     table = tenuto("xfer", "backends").out
     if "DRAM BLOCK FILE" not in table:
         fail(table)
