@@ -3,6 +3,7 @@
 #include "ucx.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,10 +47,37 @@ void ucx_ready(struct ucx_work *w)
 
 /* ---- operations -------------------------------------------------------------------------------------------------------- */
 
+/* The agent names the first descriptor that has failed, so the reason is that of the first piece. */
+static void piece_failed(struct ucx_work *w, uint32_t i, int code, enum ucx_reason reason, ucs_status_t status)
+{
+	uint64_t why = ((uint64_t)i + 1) << 32 | (uint64_t)reason << 16 | (uint16_t)-status;
+
+	if (!w->why || i + 1 < w->why >> 32)
+		__atomic_store_n(&w->why, why, __ATOMIC_RELEASE);
+	tn_xfer_piece_end(&w->job->piece[i], 0, code);
+}
+
+size_t ucx_why(void *backend, const struct tn_xfer_job *job, char *out, size_t bytes)
+{
+	static const char *const words[] = {
+		[UCX_OPERATION_FAILED] = "UCX: ",
+		[UCX_KEY_REFUSED] = "the peer's key of this memory cannot be used: UCX: ",
+		[UCX_FLUSH_FAILED] = "nobody knows what has arrived, as the flush has failed: UCX: ",
+		[UCX_ENDPOINT_FAILED] = "the connection of UCX has failed, look whether the peer lives: UCX: ",
+		[UCX_PEER_SLOW] = "the peer took nothing for 0.5 s after a transfer was stopped, and its connection was closed: ",
+	};
+	const struct ucx_work *w = job->work;
+	uint64_t why = __atomic_load_n(&w->why, __ATOMIC_ACQUIRE);
+	size_t n = why ? (size_t)snprintf(out, bytes, "%s%s", words[why >> 16 & 0xffff], ucx_status((ucs_status_t)-(int)(why & 0xffff))) + 1 : 0;
+
+	return n < bytes ? n : bytes;
+}
+
 static void operation_ended(struct ucx_operation *o, ucs_status_t status)
 {
 	struct ucx_work *w = o->work;
-	struct tn_xfer_piece *piece = &w->job->piece[o - w->operation];
+	uint32_t i = (uint32_t)(o - w->operation);
+	struct tn_xfer_piece *piece = &w->job->piece[i];
 
 	w->in_flight--;
 	w->in_flight_bytes -= piece->bytes;
@@ -64,7 +92,10 @@ static void operation_ended(struct ucx_operation *o, ucs_status_t status)
 		tn_xfer_piece_end(piece, piece->bytes, 0);
 		return;
 	}
-	tn_xfer_piece_end(piece, 0, w->peer->failed ? w->peer->code : ucx_errno(status));
+	if (w->peer->failed)
+		piece_failed(w, i, w->peer->code, w->peer->reason, w->peer->status);
+	else
+		piece_failed(w, i, ucx_errno(status), o->rkey ? UCX_OPERATION_FAILED : UCX_KEY_REFUSED, status);
 }
 
 /* UCX's call, from within progress. */
@@ -129,7 +160,7 @@ static void flush_ended(struct ucx_work *w, ucs_status_t status)
 	w->in_flight--;
 	w->flushed = true;
 	if (status != UCS_OK)
-		ucx_peer_fail(w->peer, -ECONNRESET);
+		ucx_peer_fail(w->peer, UCX_FLUSH_FAILED, status);
 }
 
 static void flush_completed(void *request, ucs_status_t status, void *arg)
@@ -155,10 +186,16 @@ static void flush(struct ucx_work *w)
 }
 
 /* Those that were not begun. */
-static void fail_rest(struct ucx_work *w, int code)
+static void cancel_rest(struct ucx_work *w)
 {
 	for (; w->issued < w->job->npieces; w->issued++)
-		tn_xfer_piece_end(&w->job->piece[w->issued], 0, code);
+		tn_xfer_piece_end(&w->job->piece[w->issued], 0, -ECANCELED);
+}
+
+static void lose_rest(struct ucx_work *w)
+{
+	for (; w->issued < w->job->npieces; w->issued++)
+		piece_failed(w, w->issued, w->peer->code, w->peer->reason, w->peer->status);
 }
 
 /*
@@ -169,7 +206,7 @@ static void fail_writes(struct ucx_work *w)
 {
 	for (uint32_t i = 0; i < w->job->npieces; i++)
 		if (!w->job->piece[i].status)
-			tn_xfer_piece_end(&w->job->piece[i], 0, w->peer->code);
+			piece_failed(w, i, w->peer->code, w->peer->reason, w->peer->status);
 }
 
 /* True: it has ended. */
@@ -178,9 +215,9 @@ static bool advance(struct ucx_work *w)
 	struct ucx_peer *p = w->peer;
 
 	if (tn_xfer_job_stopped(w->job))
-		fail_rest(w, -ECANCELED);
+		cancel_rest(w);
 	if (p->failed)
-		fail_rest(w, p->code);
+		lose_rest(w);
 	if (w->issued < w->job->npieces)
 		issue(w);
 	if (w->in_flight || w->issued < w->job->npieces)
@@ -261,6 +298,7 @@ static void enter(struct ucx_work *w)
 		w->peer->moved_ns = ucx_now();
 	w->issued = w->in_flight = 0;
 	w->in_flight_bytes = w->give_up_ns = 0;
+	__atomic_store_n(&w->why, 0, __ATOMIC_RELEASE);
 	w->flushed = false;
 	w->next = u->works;
 	w->before = &u->works;
@@ -321,7 +359,7 @@ uint64_t ucx_give_up(struct ucx *u, uint64_t now)
 			continue;
 		due_ns = w->peer->moved_ns + GRACE_NS > w->give_up_ns ? w->peer->moved_ns + GRACE_NS : w->give_up_ns;
 		if (due_ns <= now)
-			ucx_peer_fail(w->peer, -ECONNRESET);
+			ucx_peer_fail(w->peer, UCX_PEER_SLOW, UCS_ERR_TIMED_OUT);
 		else if (due_ns < next_ns)
 			next_ns = due_ns;
 	}

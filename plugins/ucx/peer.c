@@ -76,20 +76,22 @@ void ucx_peer_ready(struct ucx_peer *p)
 			ucx_ready(w);
 }
 
-void ucx_peer_fail(struct ucx_peer *p, int code)
+void ucx_peer_fail(struct ucx_peer *p, enum ucx_reason reason, ucs_status_t status)
 {
 	if (p->failed)
 		return;
 	p->failed = true;
-	p->code = code;
+	p->code = -ECONNRESET;
+	p->reason = reason;
+	p->status = status;
 	ucx_peer_ready(p);
 }
 
 /* UCX's call, from within progress: the endpoint is of no use any more. */
 static void endpoint_failed(void *arg, ucp_ep_h ep, ucs_status_t status)
 {
-	(void)ep, (void)status;
-	ucx_peer_fail(arg, -ECONNRESET);
+	(void)ep;
+	ucx_peer_fail(arg, UCX_ENDPOINT_FAILED, status);
 }
 
 static void close_endpoint(struct ucx_peer *p)

@@ -202,6 +202,7 @@ static const struct tn_xfer_backend_ops ops = {
 	.post = ucx_post,
 	.cancel = ucx_cancel,
 	.error = ucx_error,
+	.why = ucx_why,
 };
 
 const struct tn_plugin tn_plugin = {

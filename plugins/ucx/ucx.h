@@ -31,6 +31,9 @@ struct ucx_rkey {
 
 #define UCX_RKEY_SLOTS 1024u
 
+/* Why something has failed, for the words of ucx_why. */
+enum ucx_reason { UCX_OPERATION_FAILED, UCX_KEY_REFUSED, UCX_FLUSH_FAILED, UCX_ENDPOINT_FAILED, UCX_PEER_SLOW };
+
 struct ucx_peer {
 	struct ucx *ucx;
 	struct ucx_peer *next; /* of all that are not freed */
@@ -39,7 +42,9 @@ struct ucx_peer {
 	bool closed;	       /* nothing of it can move any more */
 	bool failed;	       /* no operation is issued any more */
 	bool leaving;	       /* nobody refers to it: freed as soon as it is closed */
-	int code;	       /* why it failed */
+	int code;	       /* why it failed: of its pieces, in words, and what UCX said */
+	enum ucx_reason reason;
+	ucs_status_t status;
 	uint64_t moved_ns;     /* when an operation of it ended last */
 	uint32_t nrkeys, jobs;
 	uint32_t gets; /* in flight */
@@ -65,6 +70,7 @@ struct ucx_work {
 	uint32_t issued, in_flight;
 	uint64_t in_flight_bytes;
 	uint64_t give_up_ns; /* 0: it was not stopped */
+	uint64_t why; /* atomic: of the failed piece that comes first: its number plus 1, reason, negative status (32, 16, 16 bits); 0: none has failed */
 	struct ucx_operation operation[];
 };
 
@@ -105,7 +111,7 @@ void ucx_peer_remove(void *backend, void *peer);
 /* Its jobs are looked at anew. */
 void ucx_peer_ready(struct ucx_peer *p);
 /* No more operations; the endpoint is closed by force. */
-void ucx_peer_fail(struct ucx_peer *p, int code);
+void ucx_peer_fail(struct ucx_peer *p, enum ucx_reason reason, ucs_status_t status);
 /* Closes what has failed, frees what has left. True: something has not closed yet. */
 bool ucx_peers_close(struct ucx *u);
 /* Sections come and go: forgets the keys of a peer that has too many and no job. */
@@ -118,6 +124,7 @@ int ucx_prepare(void *backend, struct tn_xfer_job *job);
 void ucx_forget(void *backend, struct tn_xfer_job *job);
 void ucx_post(void *backend, struct tn_xfer_job *job);
 void ucx_cancel(void *backend, struct tn_xfer_job *job);
+size_t ucx_why(void *backend, const struct tn_xfer_job *job, char *out, size_t bytes);
 /* With the lock: goes on with all that are ready; those that have ended are put before `ended`. */
 struct ucx_work *ucx_go_on(struct ucx *u, struct ucx_work *ended);
 /* Without the lock. */

@@ -235,6 +235,7 @@ static void an_operation_that_fails_fails_its_descriptor_alone(void **state)
 	q = request_new(&t, TN_XFER_READ, 0, 6);
 	assert_int_equal(post(q), 0);
 	assert_int_equal(tn_xfer_wait(q, tn_test_deadline()), -ECONNRESET);
+	expect_text(tn_error_last()->text, "descriptor 5: UCX: ");
 	assert_int_equal(tn_xfer_results(q, 0, 6, result), 0);
 	for (unsigned i = 0; i < 6; i++) {
 		assert_int_equal(result[i].status, i < 5 ? 0 : -ECONNRESET);
@@ -256,6 +257,7 @@ static void a_flush_that_fails_loses_the_peer(void **state)
 		STUB_SET(stub->late, i / 2);
 		STUB_SET(stub->fail, calls[i % 2]);
 		assert_int_equal(move(&t, TN_XFER_WRITE), -ECONNRESET);
+		expect_text(tn_error_last()->text, "the flush has failed");
 		STUB_SET(stub->fail, NULL);
 		load_again(&t);
 		assert_int_equal(move(&t, TN_XFER_WRITE), 0);
