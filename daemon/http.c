@@ -16,6 +16,7 @@
 #include "address.h"
 #include "events.h"
 #include "journal.h"
+#include "peers.h"
 #include "../cli/cli.h"
 #include "../cli/metrics.h"
 
@@ -40,6 +41,7 @@ struct http {
 	pthread_mutex_t lock; /* of the rest: held while the cache is asked */
 	struct tn_cache *cache;
 	struct tn_publisher *publisher;
+	struct tn_peer_server *peers;
 	bool closes;
 };
 
@@ -85,6 +87,7 @@ static enum MHD_Result answer_metrics(struct http *http, struct MHD_Connection *
 		return answer_text(to, MHD_HTTP_INTERNAL_SERVER_ERROR, "no memory\n");
 	rc = metrics_print(http->cache, out);
 	events_print(http->publisher, out);
+	peers_print(http->peers, out);
 	fprintf(out, "# HELP tenutod_log_lost_lines_total Log lines that nobody took.\n# TYPE tenutod_log_lost_lines_total counter\n"
 		"tenutod_log_lost_lines_total %" PRIu64 "\n", journal_lost());
 	if (fclose(out) || rc) {
@@ -324,13 +327,14 @@ void http_stop(struct http *http)
 	free_http(http);
 }
 
-void http_cache_is_open(struct http *http, struct tn_cache *cache, struct tn_publisher *publisher)
+void http_cache_is_open(struct http *http, struct tn_cache *cache, struct tn_publisher *publisher, struct tn_peer_server *peers)
 {
 	if (!http)
 		return;
 	pthread_mutex_lock(&http->lock);
 	http->cache = cache;
 	http->publisher = publisher;
+	http->peers = peers;
 	pthread_mutex_unlock(&http->lock);
 }
 
@@ -341,6 +345,7 @@ void http_cache_closes(struct http *http)
 	pthread_mutex_lock(&http->lock);
 	http->cache = NULL;
 	http->publisher = NULL;
+	http->peers = NULL;
 	http->closes = true;
 	pthread_mutex_unlock(&http->lock);
 }

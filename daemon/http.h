@@ -13,6 +13,7 @@
 #define TENUTOD_HTTP_H
 
 #include <tenuto/cache.h>
+#include <tenuto/peer.h>
 #include <tenuto/publish.h>
 
 struct http;
@@ -27,8 +28,8 @@ struct http;
 int http_start(const char *address, int fd, struct http **out);
 void http_stop(struct http *http);
 
-/* From here on there is this cache, until http_cache_closes has returned. publisher: of its events, or NULL. http may be NULL. */
-void http_cache_is_open(struct http *http, struct tn_cache *cache, struct tn_publisher *publisher);
+/* From here on there is this cache, until http_cache_closes has returned. publisher: of its events, or NULL; peers: who serves its blocks to other nodes, or NULL. http may be NULL. */
+void http_cache_is_open(struct http *http, struct tn_cache *cache, struct tn_publisher *publisher, struct tn_peer_server *peers);
 void http_cache_closes(struct http *http);
 
 #endif

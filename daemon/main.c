@@ -22,7 +22,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <tenuto/peer.h>
 #include <tenuto/plugin.h>
 #include <tenuto/session.h>
 
@@ -30,6 +29,7 @@
 #include "events.h"
 #include "http.h"
 #include "journal.h"
+#include "peers.h"
 #include "tables.h"
 
 /* Not given on the command line. */
@@ -276,27 +276,6 @@ static bool enter(struct service *s, enum stage stage, struct tn_cache *cache)
 	return goes_on;
 }
 
-/* Lets other nodes read blocks, if the settings say so. */
-static int serve_peers(struct tn_cache *cache, const struct config *c, struct tn_peer_server **out)
-{
-	struct tn_peer_serve_opts o;
-	int rc;
-
-	if (strcmp(c->serve.tcp, "off") == 0)
-		return 0;
-	tn_peer_serve_opts_init(&o);
-	o.address = c->serve.tcp;
-	o.secret_file = c->serve.secret_file;
-	o.log = journal_of_library;
-	o.log_level = TN_LOG_DEBUG;
-	rc = tn_peer_serve(cache, &o, out);
-	if (rc == 0)
-		journal_line(TN_LOG_INFO, "other nodes' caches get blocks at %s", tn_peer_server_address(*out));
-	if (rc == 0 && strcmp(c->cluster_secret_file, "off") == 0)
-		journal_line(TN_LOG_WARN, "serve: without cluster_secret_file no other node knows this one's blocks by their keys");
-	return rc;
-}
-
 /* CLI_OK, or the exit code. */
 static int open_and_serve(struct service *s, const struct tn_serve_opts *rules)
 {
@@ -319,14 +298,14 @@ static int open_and_serve(struct service *s, const struct tn_serve_opts *rules)
 	/* Whatever reaches the cache from outside begins here, before systemd is told; the sessions end when the cache closes. */
 	s->publisher = events_start(cache, s->config->events);
 	rc = serve_by(cache, s->config, s->given, rules);
-	rc = rc ? rc : serve_peers(cache, s->config, &s->peers);
+	rc = rc ? rc : peers_start(cache, s->config, &s->peers);
 	if (rc) {
 		rc = fail(rc, "cannot serve the cache");
 		tn_publish_stop(s->publisher);
 		tn_cache_close(cache);
 		return rc;
 	}
-	http_cache_is_open(s->http, cache, s->publisher);
+	http_cache_is_open(s->http, cache, s->publisher, s->peers);
 	journal_line(TN_LOG_INFO, "ready: %" PRIu64 " blocks are there", blocks);
 	if (enter(s, OPEN, cache))
 		sd_notify(0, "READY=1\nSTATUS=ready");

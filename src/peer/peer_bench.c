@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <tenuto/peer.h>
 #include <tenuto/tenuto.h>
@@ -29,7 +30,7 @@
 #define ROUNDS_MAX 101u
 #define LOADS 200u /* of one block, whose times are looked at */
 
-enum side { HOST, WINDOW, CONNECTION, TCP, ALONE_US, BESIDE_US, SIDES };
+enum side { HOST, WINDOW, CONNECTION, TCP, RATES, ALONE_US = RATES, BESIDE_US, SIDES };
 static const char *const names[SIDES] = {"own host memory, GB/s", "peer by its window, GB/s", "peer by the connection, GB/s", "bare TCP, GB/s", "p99 of the peer's own loads alone, us",
 					  "p99 of them beside us, us"};
 
@@ -43,6 +44,9 @@ struct node {
 	struct tn_key *keys;
 	uint32_t *pages;
 };
+
+/* CPU seconds per GB of the first sides: of this process, and of the other one. */
+static double cpu[RATES][2];
 
 static uint32_t blocks;
 static uint64_t block_bytes;
@@ -161,6 +165,15 @@ static double load_from_peer(struct node *n)
 	return load_all(n);
 }
 
+/* Of this process. */
+static double cpu_seconds(void)
+{
+	struct rusage u;
+
+	getrusage(RUSAGE_SELF, &u);
+	return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + 1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
+}
+
 static int order(const void *a, const void *b)
 {
 	double x = *(const double *)a, y = *(const double *)b;
@@ -194,7 +207,7 @@ static void send_bytes(int fd, unsigned char *from)
 	}
 }
 
-/* t: all bytes by a bare connection; p: p99 of own loads. */
+/* t: all bytes by a bare connection; p: p99 of own loads; c: CPU seconds. */
 static void serve_child(int in, int out)
 {
 	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -219,14 +232,12 @@ static void serve_child(int in, int out)
 	must((int)write(out, ports, sizeof(ports)), "write");
 	fd = accept(listener, NULL, NULL);
 	while (read(in, &what, 1) == 1) {
-		double us = 0;
+		double figure = what == 'p' ? p99_us(&n) : cpu_seconds();
 
 		if (what == 't')
 			send_bytes(fd, n.at);
 		else
-			us = p99_us(&n);
-		if (what == 'p')
-			must((int)write(out, &us, sizeof(us)), "write");
+			must((int)write(out, &figure, sizeof(figure)), "write");
 	}
 	_exit(0);
 }
@@ -251,6 +262,25 @@ static double bare_tcp(const struct bench *b)
 		got += (uint64_t)n;
 	}
 	return gbs(from);
+}
+
+static double ask_child(const struct bench *b, char what)
+{
+	double figure;
+
+	must((int)write(b->to, &what, 1), "write");
+	must((int)read(b->from, &figure, sizeof(figure)), "read");
+	return figure;
+}
+
+static double measure(struct bench *b, enum side side)
+{
+	double here = cpu_seconds(), there = ask_child(b, 'c'), rate;
+
+	rate = side == HOST ? load_all(&b->own) : side == WINDOW ? load_from_peer(&b->window) : side == CONNECTION ? load_from_peer(&b->connection) : bare_tcp(b);
+	cpu[side][0] += cpu_seconds() - here;
+	cpu[side][1] += ask_child(b, 'c') - there;
+	return rate;
 }
 
 static double owner_p99(struct bench *b, bool beside)
@@ -309,16 +339,17 @@ int main(int argc, char **argv)
 	close(fd);
 	start(&b);
 	for (uint32_t i = 0; i < rounds; i++) {
-		figure[HOST][i] = load_all(&b.own);
-		figure[WINDOW][i] = load_from_peer(&b.window);
-		figure[CONNECTION][i] = load_from_peer(&b.connection);
-		figure[TCP][i] = bare_tcp(&b);
+		for (uint32_t s = 0; s < RATES; s++)
+			figure[s][i] = measure(&b, s);
 		figure[ALONE_US][i] = owner_p99(&b, false);
 		figure[BESIDE_US][i] = owner_p99(&b, true);
 	}
 	for (uint32_t s = 0; s < SIDES; s++) {
 		qsort(figure[s], rounds, sizeof(double), order);
-		printf("%-40s %8.2f (%.2f to %.2f)\n", names[s], figure[s][rounds / 2], figure[s][0], figure[s][rounds - 1]);
+		printf("%-40s %8.2f (%.2f to %.2f)", names[s], figure[s][rounds / 2], figure[s][0], figure[s][rounds - 1]);
+		if (s < RATES)
+			printf(", CPU s/GB %.3f here, %.3f there", cpu[s][0] * 1e9 / (double)TOTAL / rounds, cpu[s][1] * 1e9 / (double)TOTAL / rounds);
+		putchar('\n');
 	}
 	unlink(secret);
 	rmdir(home);

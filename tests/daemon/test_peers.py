@@ -70,6 +70,10 @@ def what_one_node_has_computed_is_a_hit_on_the_other():
                 fail("found %s" % found(y))
             if load(y) != BLOCKS or y.kv != x.kv:
                 fail("other bytes: %s" % b.err)
+        text = a.get("/metrics")[2]
+        for line in ("nodes 1", "found_keys_total %d" % BLOCKS, "blocks_total %d" % BLOCKS, "mapped_blocks_total %d" % BLOCKS, "misses_total 0"):
+            if "\ntenutod_served_%s\n" % line not in text:
+                fail("no %s in: %s" % (line, text[-2000:]))
 
 
 def a_node_that_is_killed_costs_misses_and_one_that_comes_back_is_asked_again():
