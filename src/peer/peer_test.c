@@ -14,8 +14,11 @@
 #include <tenuto/peer.h>
 #include <unistd.h>
 
+#include "base/secret_file.h"
 #include "core/core.h"
 #include "front/cache_rig.h"
+#include "tier/remote/peer_wire.h"
+#include "xfer/link.h"
 
 #define BLOCKS 24u
 
@@ -470,6 +473,88 @@ static void strangers_are_kept_out_and_hold_up_nobody(void **state)
 	tear_down();
 }
 
+/* A connection that has proved the secret, and joined as a peer of another machine. */
+static int join_as_peer(void)
+{
+	const struct tn_peer_join join = {.version = TN_PEER_VERSION};
+	struct tn_xfer_shake s = {.name = {"test", ""}, .generation = {1, 0}, .key_bytes = sizeof(struct tn_secret)};
+	uint64_t until = rig_deadline(&pair.b);
+	struct tn_xfer_message head;
+	struct tn_peer_answer a;
+	int fd = dial();
+
+	assert_int_equal(tn_secret_read(pair.peers, (struct tn_secret *)(void *)s.key), 0);
+	assert_int_equal(tn_xfer_shake_hands(fd, &s, until), 0);
+	assert_int_equal(tn_xfer_send_all(fd, TN_PEER_JOIN, &join, sizeof(join), until), 0);
+	assert_int_equal(tn_xfer_receive(fd, &head, &a, sizeof(a), until), 0);
+	assert_int_equal(a.status, 0);
+	return fd;
+}
+
+struct question {
+	struct tn_peer_ask ask;
+	struct tn_key key;
+};
+
+static struct question question(uint64_t id, uint32_t slot)
+{
+	return (struct question){.ask = {.bytes = 1u << 30, .slot = slot, .flags = TN_PEER_BEHIND, .n = 1, .space = pair.a.s->space->id}, .key = rig_key(id)};
+}
+
+static void a_peer_that_takes_no_answers_holds_up_no_other(void **state)
+{
+	struct tn_xfer_message head = {TN_PEER_GET, sizeof(struct question)};
+	struct {
+		struct tn_xfer_message head;
+		struct question q;
+	} m;
+	int fd[3];
+
+	_Static_assert(sizeof(m) == sizeof(head) + sizeof(struct question), "a message");
+	set_up(0, secret);
+	rig_save(pair.a.s, 1, BLOCKS, 0);
+	for (uint32_t k = 0; k < 3; k++) { /* 12 loads, if each kept what it may have */
+		ssize_t sent = sizeof(m);
+
+		fd[k] = join_as_peer();
+		for (uint32_t i = 0; sent == sizeof(m) && i < 20000; i++) {
+			m.head = head;
+			m.q = question(1 + i % BLOCKS, i % TN_OBJECT_SLOTS);
+			sent = send(fd[k], &m, sizeof(m), MSG_NOSIGNAL | MSG_DONTWAIT);
+		}
+	}
+	assert_int_equal(ask(1, BLOCKS, 5 * RIG_SECOND), BLOCKS);
+	assert_int_equal(rig_load(pair.b.s, 1, BLOCKS), BLOCKS);
+	for (uint32_t k = 0; k < 3; k++)
+		close(fd[k]);
+	tear_down();
+}
+
+static void what_is_no_question_ends_its_connection_alone(void **state)
+{
+	struct question q[6];
+	unsigned char byte;
+
+	set_up(0, secret);
+	rig_save(pair.a.s, 1, BLOCKS, 0);
+	for (uint32_t i = 0; i < 6; i++)
+		q[i] = question(1, 0);
+	q[1].ask.slot = TN_OBJECT_SLOTS;
+	q[2].ask.n = 0;
+	q[3].ask.n = UINT32_MAX;
+	q[4].ask.n = 2;
+	for (uint32_t i = 0; i < 6; i++) {
+		uint32_t type = i == 0 ? 99 : i == 5 ? TN_PEER_FIND : TN_PEER_GET, bytes = i == 5 ? sizeof(q[i].ask) - 1 : sizeof(q[i]);
+		int fd = join_as_peer();
+
+		assert_int_equal(tn_xfer_send_all(fd, type, &q[i], bytes, rig_deadline(&pair.b)), 0);
+		assert_in_range(recv(fd, &byte, 1, 0) + 1, 0, 1);
+		close(fd);
+	}
+	assert_int_equal(ask(1, BLOCKS, 5 * RIG_SECOND), BLOCKS);
+	tear_down();
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -485,6 +570,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(a_peer_that_stands_still_costs_the_deadline_and_is_asked_again),
 		cmocka_unit_test(a_peer_that_has_started_again_is_asked_again),
 		cmocka_unit_test(strangers_are_kept_out_and_hold_up_nobody),
+		cmocka_unit_test(a_peer_that_takes_no_answers_holds_up_no_other),
+		cmocka_unit_test(what_is_no_question_ends_its_connection_alone),
 	};
 
 	if (argc == 4)
