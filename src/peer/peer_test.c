@@ -508,6 +508,7 @@ static void a_peer_that_takes_no_answers_holds_up_no_other(void **state)
 		struct tn_xfer_message head;
 		struct question q;
 	} m;
+	uint64_t begin;
 	int fd[3];
 
 	_Static_assert(sizeof(m) == sizeof(head) + sizeof(struct question), "a message");
@@ -523,8 +524,12 @@ static void a_peer_that_takes_no_answers_holds_up_no_other(void **state)
 			sent = send(fd[k], &m, sizeof(m), MSG_NOSIGNAL | MSG_DONTWAIT);
 		}
 	}
+	for (uint64_t given = 0; given == 0 || served().blocks > given; usleep(200000)) /* until no socket takes any more */
+		given = served().blocks;
+	begin = rig_now(&pair.b);
 	assert_int_equal(ask(1, BLOCKS, 5 * RIG_SECOND), BLOCKS);
 	assert_int_equal(rig_load(pair.b.s, 1, BLOCKS), BLOCKS);
+	assert_true(rig_now(&pair.b) - begin < 5 * RIG_SECOND); /* sooner than they are given up */
 	for (uint32_t k = 0; k < 3; k++)
 		close(fd[k]);
 	tear_down();
