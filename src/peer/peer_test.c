@@ -31,8 +31,9 @@ static struct pair {
 	struct rig a, b;
 	struct tn_peer_server *server;
 	char cluster[300], peers[300], remote[700];
-	char log[4096]; /* lines of B */
+	char log[4096]; /* lines of B, under log_lock */
 } pair;
+static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* ---- seams --------------------------------------------------------------------------------------------------------- */
 
@@ -64,9 +65,22 @@ ssize_t __wrap_sendmsg(int fd, const struct msghdr *m, int flags)
 static void on_log(void *arg, enum tn_log_level level, const char *where, const char *text)
 {
 	struct pair *p = arg;
-	size_t n = strlen(p->log);
+	size_t n;
 
+	pthread_mutex_lock(&log_lock);
+	n = strlen(p->log);
 	snprintf(p->log + n, sizeof(p->log) - n, "%s\n", text);
+	pthread_mutex_unlock(&log_lock);
+}
+
+static bool has_logged(const char *what)
+{
+	bool has;
+
+	pthread_mutex_lock(&log_lock);
+	has = strstr(pair.log, what) != NULL;
+	pthread_mutex_unlock(&log_lock);
+	return has;
 }
 
 /* ---- two caches ---------------------------------------------------------------------------------------------------- */
@@ -227,7 +241,7 @@ static void who_has_another_secret_is_refused_and_told_so(void **state)
 	rig_save(pair.a.s, 1, 2, 0);
 	assert_int_equal(ask(1, 2, RIG_SECOND * 5), 0);
 	rig_until(&pair.b, served().refused > 0);
-	rig_until(&pair.b, strstr(pair.log, "another secret"));
+	rig_until(&pair.b, has_logged("another secret"));
 	assert_int_equal(served().asked_keys, 0);
 	tear_down();
 }

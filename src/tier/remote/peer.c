@@ -146,7 +146,7 @@ static int poll_slot(struct tn_object_client *c, uint32_t slot)
 	if (state == ENDED) {
 		if (r->find && r->status == 0)
 			r->find->found = r->found < r->n ? r->found : r->n;
-		r->state = FREE;
+		__atomic_store_n(&r->state, FREE, __ATOMIC_RELEASE);
 		return r->status ? tn_fail(r->status, "%s", r->why) : 0;
 	}
 	if (now_ns() < deadline_of(r) || (!pass(r, ASKED, FREE) && !pass(r, WANTED, FREE)))
