@@ -18,6 +18,7 @@ static const struct cli_command commands[] = {
 	{"status", cmd_status, "what a cache that runs does now: hits, bytes, latencies, processes, devices"},
 	{"store", cmd_store, "look into the stores on disk: info, verify, check, flush; format a raw NVMe drive"},
 	{"profile", cmd_profile, "make a slack table: from an engine's timings, a model of it, or a kernel run here"},
+	{"volume", cmd_volume, "volumes of blobs: register one, list them, remove one"},
 	{"xfer", cmd_xfer, "transfer agents: what moves bytes here, look at one, put and get by hand"},
 	{"bench", cmd_bench, "measure: the store beside fio, look-ups, restoring behind compute"},
 	{"doctor", cmd_doctor, "what this machine offers Tenuto, and how to get more"},

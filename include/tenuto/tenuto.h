@@ -12,6 +12,7 @@
 #ifndef TENUTO_TENUTO_H
 #define TENUTO_TENUTO_H
 
+#include <tenuto/blob.h>
 #include <tenuto/blockset.h>
 #include <tenuto/cache.h>
 #include <tenuto/decision.h>
