@@ -233,14 +233,15 @@ static bool seconds(double from, const char *what, uint64_t *ns)
 
 static bool options_from(PyObject *args, PyObject *kw, struct tn_py_client *c, unsigned *threads)
 {
-	static char *names[] = {"tenant", "revision", "load_timeout", "save_timeout", "stage_bytes", "threads", NULL};
+	static char *names[] = {"tenant", "revision", "load_timeout", "save_timeout", "stage_bytes", "threads", "remote_timeout", NULL};
 	unsigned long long stage_bytes = 64 << 20;
 	const char *tenant = "", *revision = "";
-	double load = 10, save = 30;
+	double load = 10, save = 30, remote = 0;
 
 	*threads = 2;
-	if (!PyArg_ParseTupleAndKeywords(args, kw, "|$ssddKI", names, &tenant, &revision, &load, &save, &stage_bytes, threads) ||
-	    !seconds(load, "load_timeout", &c->opts.load_timeout_ns) || !seconds(save, "save_timeout", &c->opts.save_timeout_ns))
+	if (!PyArg_ParseTupleAndKeywords(args, kw, "|$ssddKId", names, &tenant, &revision, &load, &save, &stage_bytes, threads, &remote) ||
+	    !seconds(load, "load_timeout", &c->opts.load_timeout_ns) || !seconds(save, "save_timeout", &c->opts.save_timeout_ns) ||
+	    (remote != 0 && !seconds(remote, "remote_timeout", &c->opts.remote_timeout_ns)))
 		return false;
 	if (*threads == 0 || *threads > (TN_PY_CLIENT_THREADS - 1) / 2) {
 		PyErr_Format(PyExc_ValueError, "threads: 1 to %u", (TN_PY_CLIENT_THREADS - 1) / 2);
@@ -542,7 +543,7 @@ static PyMethodDef methods[] = {
 };
 
 static PyType_Slot slots[] = {
-	{Py_tp_doc, (void *)"ObjectClient(*, tenant='', revision='', load_timeout=10.0, save_timeout=30.0, stage_bytes=67108864, threads=2)\n--\n\n"
+	{Py_tp_doc, (void *)"ObjectClient(*, tenant='', revision='', load_timeout=10.0, save_timeout=30.0, stage_bytes=67108864, threads=2, remote_timeout=0.0)\n--\n\n"
 			    "Objects of any size in a cache, under keys `model@rank@group@hash[@salt]`: what LMCache asks of a storage connector.\n\n"
 			    "Nothing waits but bind, unbind and close. threads: for loads, and as many for saves; one more looks up. stage_bytes: memory through\n"
 			    "which objects are copied that lie where no pool can be."},

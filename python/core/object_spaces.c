@@ -12,6 +12,9 @@
 #define SPACES_MAX 256u
 /* How long a wait goes on without looking up. */
 #define SLICE_NS UINT64_C(50000000)
+/* How often remote tiers are asked for sizes that other nodes have added, and for how many of them at once. */
+#define SIZES_ASK_NS UINT64_C(1000000000)
+#define SIZES_ASKED 4u
 /* How long the end waits for transfers. */
 #define LAST_NS UINT64_C(10000000000)
 #define NAP_NS 500000
@@ -19,14 +22,6 @@
 #define HASHES "tenuto objects 2"
 
 /* ---- waits ---------------------------------------------------------------------------------------------------------------- */
-
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
-}
 
 bool tn_py_objects_stopping(const struct tn_py_objects *o)
 {
@@ -54,9 +49,9 @@ static int load_end(struct tn_py_objects *o, struct tn_load *load)
 	int rc;
 
 	do {
-		rc = tn_load_end(load, now_ns() + SLICE_NS, NULL);
+		rc = tn_load_end(load, tn_py_now_ns() + SLICE_NS, NULL);
 		if (rc == -EBUSY && __atomic_load_n(&o->stopping, __ATOMIC_ACQUIRE)) {
-			rc = tn_load_end(load, now_ns() + LAST_NS, NULL);
+			rc = tn_load_end(load, tn_py_now_ns() + LAST_NS, NULL);
 			if (rc == -EBUSY)
 				__atomic_store_n(&o->stuck, true, __ATOMIC_RELEASE);
 			break;
@@ -70,9 +65,9 @@ static int save_end(struct tn_py_objects *o, struct tn_save *save)
 	int rc;
 
 	do {
-		rc = tn_py_objects_seen(o, tn_save_end(save, now_ns() + SLICE_NS, NULL));
+		rc = tn_py_objects_seen(o, tn_save_end(save, tn_py_now_ns() + SLICE_NS, NULL));
 		if (rc == -ETIMEDOUT && __atomic_load_n(&o->stopping, __ATOMIC_ACQUIRE)) {
-			rc = tn_save_end(save, now_ns() + LAST_NS, NULL);
+			rc = tn_save_end(save, tn_py_now_ns() + LAST_NS, NULL);
 			if (rc == -ETIMEDOUT)
 				__atomic_store_n(&o->stuck, true, __ATOMIC_RELEASE);
 			break;
@@ -91,13 +86,13 @@ int tn_py_blocks_load(struct tn_py_objects *o, struct tn_space *s, struct tn_poo
 	int rc, good;
 
 	tn_load_opts_init(&opts);
-	opts.deadline_ns = now_ns() + o->opts.load_timeout_ns;
-	while ((rc = tn_py_objects_seen(o, tn_load_begin(s, pool, keys, n, pages, &opts, &load))) == -EAGAIN && now_ns() < opts.deadline_ns && !tn_py_objects_stopping(o))
+	opts.deadline_ns = tn_py_now_ns() + o->opts.load_timeout_ns;
+	while ((rc = tn_py_objects_seen(o, tn_load_begin(s, pool, keys, n, pages, &opts, &load))) == -EAGAIN && tn_py_now_ns() < opts.deadline_ns && !tn_py_objects_stopping(o))
 		nap();
 	if (rc)
 		return rc == -E2BIG ? rc : 0;
 	do
-		good = tn_py_objects_seen(o, tn_load_wait(load, layers - 1, now_ns() + SLICE_NS));
+		good = tn_py_objects_seen(o, tn_load_wait(load, layers - 1, tn_py_now_ns() + SLICE_NS));
 	while (good == -ETIMEDOUT && !tn_py_objects_stopping(o));
 	/* The prefix does not grow any more, and what came is verified. */
 	rc = load_end(o, load);
@@ -108,14 +103,14 @@ int tn_py_blocks_load(struct tn_py_objects *o, struct tn_space *s, struct tn_poo
 int tn_py_blocks_save(struct tn_py_objects *o, struct tn_space *s, struct tn_pool *pool, const struct tn_key *keys, const uint32_t *pages, size_t n, uint32_t layers,
 		uint8_t *outcome)
 {
-	uint64_t until = now_ns() + o->opts.save_timeout_ns;
+	uint64_t until = tn_py_now_ns() + o->opts.save_timeout_ns;
 	struct tn_save_opts opts;
 	struct tn_save *save;
 	int rc, ended;
 
 	tn_save_opts_init(&opts);
 	opts.outcome = outcome;
-	while ((rc = tn_py_objects_seen(o, tn_save_begin(s, pool, keys, n, pages, &opts, &save))) == -EAGAIN && now_ns() < until && !tn_py_objects_stopping(o))
+	while ((rc = tn_py_objects_seen(o, tn_save_begin(s, pool, keys, n, pages, &opts, &save))) == -EAGAIN && tn_py_now_ns() < until && !tn_py_objects_stopping(o))
 		nap();
 	if (rc)
 		return rc;
@@ -136,6 +131,42 @@ bool tn_py_block_there(struct tn_py_objects *o, struct tn_space *s, const struct
 	if (there && pin)
 		*pin = m.pin;
 	return there;
+}
+
+/* Return: as tn_match_all */
+static int ask_part(struct tn_py_objects *o, struct tn_space *s, const struct tn_key *keys, size_t n, uint64_t until_ns)
+{
+	struct tn_match m = {.size = sizeof(m)};
+	uint64_t query;
+	int rc;
+
+	while ((rc = tn_py_objects_seen(o, tn_match_begin(&s, 1, keys, n, until_ns, 0, &query))) == -EAGAIN && tn_py_now_ns() < until_ns && !tn_py_objects_stopping(o))
+		nap();
+	if (rc)
+		return rc;
+	while ((rc = tn_py_objects_seen(o, tn_match_poll(o->cache, query, NULL, &m))) == -EAGAIN && !tn_py_objects_stopping(o))
+		nap();
+	if (rc == -EAGAIN)
+		tn_match_cancel(o->cache, query);
+	return rc;
+}
+
+void tn_py_blocks_ask(struct tn_py_objects *o, struct tn_space *s, const struct tn_key *keys, size_t n, uint64_t until_ns)
+{
+	size_t from = 0, part = n;
+
+	while (from < n && !tn_py_objects_stopping(o)) {
+		size_t want = n - from < part ? n - from : part;
+		int found = ask_part(o, s, keys + from, want, until_ns);
+
+		if (found == -E2BIG && want > 1) {
+			part = (want + 1) / 2;
+			continue;
+		}
+		if (found != (int)want)
+			return;
+		from += want;
+	}
 }
 
 /* ---- spaces ------------------------------------------------------------------------------------------------------------------ */
@@ -277,11 +308,11 @@ void tn_py_object_key(const struct tn_space *s, const char *name, struct tn_key 
 
 /* ---- sizes: under lock --------------------------------------------------------------------------------------------------------- */
 
-static void size_key(const struct tn_py_object_model *m, struct tn_key *key)
+static void size_key(const struct tn_py_object_model *m, uint32_t i, struct tn_key *key)
 {
 	char name[16];
 
-	snprintf(name, sizeof(name), "size %u", m->nkept);
+	snprintf(name, sizeof(name), "size %u", i);
 	tn_py_object_key(m->s, name, key);
 }
 
@@ -307,7 +338,7 @@ static void read_sizes(struct tn_py_objects *o, struct tn_py_object_model *m)
 	uint64_t bytes, pin = 0;
 
 	while (m->nkept < TN_PY_SIZES_MAX) {
-		size_key(m, &key);
+		size_key(m, m->nkept, &key);
 		if (!tn_py_block_there(o, m->s, &key, NULL) || !tn_py_block_there(o, m->s, &key, &pin))
 			return;
 		if (tn_py_blocks_load(o, m->s, o->size_pool, &key, &page, 1, 1) != 1) {
@@ -343,7 +374,7 @@ static void keep_size(struct tn_py_objects *o, struct tn_py_object_model *m, uin
 			return;
 		memset(o->size_page, 0, TN_PY_SIZE_BYTES);
 		memcpy(o->size_page, &bytes, sizeof(bytes));
-		size_key(m, &key);
+		size_key(m, m->nkept, &key);
 		if (tn_py_blocks_save(o, m->s, o->size_pool, &key, &page, 1, 1, &outcome))
 			return;
 		read_sizes(o, m);
@@ -385,6 +416,26 @@ uint32_t tn_py_sizes(struct tn_py_objects *o, const char *name, uint64_t *sizes)
 	}
 	pthread_mutex_unlock(&o->lock);
 	return n;
+}
+
+uint32_t tn_py_sizes_ask(struct tn_py_objects *o, const char *name, uint64_t *sizes, uint64_t until_ns)
+{
+	struct tn_py_object_model *m;
+	struct tn_key keys[SIZES_ASKED];
+	struct tn_space *s = NULL;
+
+	pthread_mutex_lock(&o->lock);
+	m = model_get(o, name);
+	if (m && tn_py_now_ns() >= m->ask_ns) {
+		m->ask_ns = tn_py_now_ns() + SIZES_ASK_NS;
+		s = m->s;
+		for (uint32_t i = 0; i < SIZES_ASKED; i++)
+			size_key(m, m->nkept + i, &keys[i]);
+	}
+	pthread_mutex_unlock(&o->lock); /* models stay until all threads have ended */
+	if (s)
+		tn_py_blocks_ask(o, s, keys, SIZES_ASKED, until_ns);
+	return tn_py_sizes(o, name, sizes);
 }
 
 void tn_py_size_add(struct tn_py_objects *o, const char *name, uint64_t bytes)

@@ -313,8 +313,61 @@ static void look_up(struct tn_py_objects *o, struct tn_py_object_space *s, struc
 	item->good = tn_py_block_there(o, s->s, &key, NULL);
 }
 
+/* Whether two names are of one rank and group: what comes before the second at sign. */
+static bool one_series(const struct tn_py_item *a, const struct tn_py_item *b)
+{
+	const char *end = strchr(a->name, '@');
+
+	end = end ? strchr(end + 1, '@') : NULL;
+	return end && alike(a, b) && strncmp(a->name, b->name, (size_t)(end - a->name) + 1) == 0;
+}
+
+/* Keys of the first object and of those of its series that follow; they are done then. Return: how many */
+static size_t series(const struct tn_space *s, struct tn_py_item *items, size_t n, struct tn_key *keys)
+{
+	size_t nkeys = 0;
+
+	for (size_t i = 0; i < n; i++)
+		if (items[i].model && !items[i].good && one_series(&items[0], &items[i])) {
+			tn_py_object_key(s, items[i].name, &keys[nkeys++]);
+			items[i].done = true;
+		}
+	return nkeys;
+}
+
+/* LMCache gives the objects of a rank and group in the order of the prompt: remote tiers are asked for each such series up to the first that is missing. */
+static void ask_missing(struct tn_py_objects *o, struct tn_py_item *items, size_t n)
+{
+	uint64_t until_ns = tn_py_now_ns() + o->opts.remote_timeout_ns, sizes[TN_PY_SIZES_MAX];
+	struct tn_key *keys = calloc(n, sizeof(*keys));
+
+	for (size_t i = 0; i < n; i++)
+		items[i].done = !items[i].model || items[i].good;
+	for (size_t i = 0; keys && i < n && !tn_py_objects_stopping(o); i++) {
+		uint32_t nsizes = items[i].done ? 0 : tn_py_sizes_ask(o, items[i].model, sizes, until_ns);
+
+		for (uint32_t k = 0; k < nsizes; k++) {
+			struct tn_py_object_space *s = tn_py_space_get(o, &items[i], sizes[k]);
+
+			if (s) {
+				tn_py_blocks_ask(o, s->s, keys, series(s->s, items + i, n - i, keys), until_ns);
+				tn_py_space_put(o, s);
+			}
+		}
+	}
+	free(keys);
+}
+
 void tn_py_objects_exist(struct tn_py_objects *o, struct tn_py_item *items, size_t n)
 {
+	size_t missing = 0;
+
+	each_size(o, items, n, look_up);
+	for (size_t i = 0; i < n; i++)
+		missing += items[i].model && !items[i].good;
+	if (!missing || !o->opts.remote_timeout_ns)
+		return;
+	ask_missing(o, items, n);
 	each_size(o, items, n, look_up);
 }
 

@@ -42,11 +42,12 @@ int tn_py_item_name(struct tn_py_item *item, const char *text);
  * @tenant, @revision: of all spaces; with a salt the tenant is `/tenant/salt`, no other tenant's
  * @load_timeout_ns:   what a load has not brought by then is a miss
  * @save_timeout_ns:   how long a save waits for its turn
+ * @remote_timeout_ns: how long a look-up waits for tiers that do not answer at once; 0: nobody is asked
  * @stage_bytes:       memory for objects that lie where a pool cannot
  */
 struct tn_py_objects_opts {
 	const char *tenant, *revision;
-	uint64_t load_timeout_ns, save_timeout_ns, stage_bytes;
+	uint64_t load_timeout_ns, save_timeout_ns, remote_timeout_ns, stage_bytes;
 };
 
 struct tn_py_objects;

@@ -5,6 +5,7 @@ import shutil
 import time
 import types
 
+import test_lmcache
 import test_sglang
 import test_vllm
 from case import main
@@ -226,6 +227,53 @@ class SGLang(Nodes):
         _, b = self.backend({**self.options('b'), 'remote_timeout_s': 0.2})
         begin = time.monotonic()
         self.assertEqual(b.batch_exists(names), 0)
+        self.assertLess(time.monotonic() - begin, 1.2)
+
+
+class LMCache(Nodes):
+    def connector(self, options):
+        calls = test_lmcache.Connector('connector')
+        calls.dir = self.dir
+        self.addCleanup(calls.doCleanups)
+        return calls, calls.connector(**options)
+
+    def saved(self):
+        """Two ranks' objects, of two sizes."""
+        calls, c = self.connector(self.options('a'))
+        keys = [test_lmcache.key(i, rank=rank) for rank in range(2) for i in range(3)]
+        given = [*test_lmcache.views(3, seed='x'), *test_lmcache.views(3, size=2 * test_lmcache.SIZE, seed='y')]
+        for part in (slice(3, 6), slice(0, 3)):  # host memory is cut for the largest, which comes first
+            self.assertTrue(calls.put(c, keys[part], given[part]))
+        c._store.cache.flush()
+        self.uploaded(6 + 2)  # and the list of sizes
+        c.close()
+        shutil.rmtree(os.path.join(self.dir, 'a'))
+        return keys, given
+
+    def test_objects_of_another_node_are_found_in_a_cache_of_its_own_and_in_another_processs(self):
+        keys, given = self.saved()
+        for options in (self.options('b'), self.attached('c')):
+            with self.subTest(options=sorted(options)):
+                calls, c = self.connector({'remote_timeout_s': 10, **options})
+                asked = [*keys[:3], test_lmcache.key(3), *keys[3:]]  # what is missing of one rank hides nothing of another
+                self.assertEqual(calls.there(c, asked), [True] * 3 + [False] + [True] * 3)
+                got = [memoryview(bytearray(len(view))) for view in given]
+                self.assertEqual(calls.get(c, keys, got), [True] * 6)
+                self.assertEqual([bytes(view) for view in got], [bytes(view) for view in given])
+
+    def test_changed_objects_are_misses(self):
+        keys, given = self.saved()
+        calls, c = self.connector({'remote_timeout_s': 10, **self.options('b')})
+        self.assertEqual(calls.there(c, keys), [True] * 6)
+        self.change()
+        self.assertEqual(calls.get(c, keys, [memoryview(bytearray(len(view))) for view in given]), [False] * 6)
+
+    def test_a_store_that_does_not_answer_is_a_miss_at_the_deadline(self):
+        keys, _ = self.saved()
+        self.slow(1.5)
+        calls, c = self.connector({**self.options('b'), 'remote_timeout_s': 0.2})
+        begin = time.monotonic()
+        self.assertEqual(calls.there(c, keys), [False] * 6)
         self.assertLess(time.monotonic() - begin, 1.2)
 
 

@@ -12,9 +12,9 @@ import threading
 
 from tenuto import _core
 from tenuto.options import count_of, seconds_of, size_of
-from tenuto.vllm.store import Config, Store
+from tenuto.vllm.store import REMOTE_TIMEOUT_S, Config, Store
 
-OPTIONS = ("load_timeout_s", "save_timeout_s", "stage_bytes", "threads")
+OPTIONS = ("load_timeout_s", "save_timeout_s", "remote_timeout_s", "stage_bytes", "threads")
 
 
 def _logger():
@@ -38,7 +38,7 @@ class TenutoConnector:
         self._client = client = _core.ObjectClient(
             tenant=config.tenant, revision=config.revision, load_timeout=seconds_of(params.get("load_timeout_s", 10.0), "load_timeout_s"),
             save_timeout=seconds_of(params.get("save_timeout_s", 30.0), "save_timeout_s"), stage_bytes=size_of(params.get("stage_bytes", 64 << 20), "stage_bytes"),
-            threads=count_of(params.get("threads", 2), "threads", 1))
+            threads=count_of(params.get("threads", 2), "threads", 1), remote_timeout=seconds_of(params.get("remote_timeout_s", REMOTE_TIMEOUT_S), "remote_timeout_s"))
         # The client's own methods: nothing stands between LMCache and C.
         self.event_fd, self.drain_completions = client.event_fd, client.drain_completions
         self.submit_batch_get, self.submit_batch_set = client.submit_batch_get, client.submit_batch_set

@@ -20,7 +20,7 @@ GONE = (_core.OwnerGone, _core.Closed, _core.Forked)
 #: How long saves are waited for where nobody needs their pages, and how often it is said that they still are where somebody does.
 SAVE_PATIENCE_S = 10.0
 
-#: How long a prompt waits at most for what a remote tier says of it. A store of objects answers for 512 blocks in some 200 ms, at 16 requests at a time.
+#: How long a prompt waits at most for what a remote tier says of it. SeaweedFS on the same machine says in 0.35 s that it has 512 blocks.
 REMOTE_TIMEOUT_S = 1.0
 
 _CACHE_TEXTS = ("instance", "policy", "io_engine", "scheduler", "transfer", "remote", "offload", "cluster_secret_file")
