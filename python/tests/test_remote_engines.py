@@ -47,6 +47,19 @@ class Connector(Nodes):
         e = self.engine(self.attached('b'))
         self.assertEqual((e.run((1, 8)), e.wrong, e.said), ([6], 0, []))
 
+    def test_pages_of_a_gpu_get_what_was_brought_into_host_memory_first(self):
+        """As the scheduler sees them: these pages lie in host memory."""
+        self.saved((1, 6))
+        e = self.engine(self.options('b'))
+        e.scheduler.on_device = True
+        r = e.begin(1, 6)
+        self.assertEqual((r.found, r.waits, e.scheduler.requests['r1'].match.remote_blocks), (6, False, 0))
+        e.step([r])
+        self.assertEqual((e.wrong, e.said), (0, []))
+        without = self.engine({**self.options('c'), 'host_bytes': 0})
+        without.scheduler.on_device = True
+        self.assertEqual((without.run((1, 6)), without.wrong, without.counts().get('load_failed_blocks', 0)), ([0], 0, 0))
+
     def test_requests_that_need_nobody_asked_do_not_wait(self):
         e = self.engine({k: v for k, v in self.options('b').items() if k != 'remote'})
         e.run((1, 4))

@@ -142,7 +142,7 @@ class SchedulerCase(unittest.TestCase):
                                       space=lambda *arguments: space)
         s = module.Scheduler(model, Owner(), True, lambda text: None)
         geometry = _core.Geometry.raw(1, 4096).to_bytes()
-        s.meet({(0, 0): types.SimpleNamespace(means="", share=0, shares=1, geometries={0: geometry})})
+        s.meet({(0, 0): types.SimpleNamespace(means="", share=0, shares=1, geometries={0: geometry}, on_device=False)})
         for i in range(requests):
             hashes = [bytes([i, n]) * (_core.KEY_BYTES // 2) for n in range(2)]
             s.track(types.SimpleNamespace(request_id=f"r{i}", block_hashes=hashes, num_computed_tokens=0, num_tokens=9, lora_request=None))

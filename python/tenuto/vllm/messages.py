@@ -15,6 +15,7 @@ class Hello(KVConnectorHandshakeMetadata):
     shares: int
     geometries: dict  # group index -> bytes
     means: str        # fingerprint of what the bytes mean
+    on_device: bool = False  # its pages lie in memory of a GPU
 
 
 @dataclass

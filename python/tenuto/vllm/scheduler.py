@@ -44,13 +44,14 @@ class Tracked:
     loading: bool = False
     is_async: bool = False  # nobody but the request waits for its load
     local: int = 0   # blocks that vLLM itself had when it asked
+    fetched: float = 0.0  # until when its blocks of a remote tier are waited for in host memory; 0: it has none
     decided: tuple = ()  # (blocks matched, of them restored): a request that waits for pages is looked up in each step, and decided on once
 
 
 class Scheduler:
     def __init__(self, model, store, layerwise, warn, remote_timeout_s=0.0):
         self.model, self.store, self.layerwise, self.warn = model, store, layerwise, warn
-        self.hellos, self.generation, self.spaces = {}, 0, []
+        self.hellos, self.generation, self.spaces, self.on_device = {}, 0, [], False
         self.pages_per_hash = 1  # of the spaces: where heads lie apart in a page, its tokens are pages
         self.requests, self.loads = {}, []
         self.number, self.unconfirmed, self.saving, self.workers = 0, {}, OrderedDict(), 1
@@ -67,7 +68,7 @@ class Scheduler:
     def meet(self, hellos):
         """What all workers have said of themselves. Raises ValueError if they do not fit together."""
         self.hellos = hellos
-        self.workers = len(hellos)
+        self.workers, self.on_device = len(hellos), any(h.on_device for h in hellos.values())
         if len({(h.means, h.shares) for h in hellos.values()}) != 1:
             raise ValueError("tenuto: the workers keep their KV in different ways")
         self.ready()
@@ -164,12 +165,30 @@ class Scheduler:
         if t.match is None or t.match.blocks < self.model.min_blocks:
             t.match = None
             return 0, False
+        if self.on_device and t.match.remote_blocks:
+            waits = self._fetches(t, keys[:t.match.blocks * KEY])
+            t.match = None
+            return (None if waits else 0), False
         t.is_async = not self.layerwise or t.match.remote_blocks > 0
         kept = self._worth(t, request.num_tokens - computed - t.match.blocks * size)
         if kept < self.model.min_blocks:
             t.match = None
             return 0, False
         return kept * size, t.is_async
+
+    def _fetches(self, t, keys):
+        """Whether blocks of a remote tier are on their way into host memory: pages of a GPU get none from further away. Once per request, and no longer than a look-up waits."""
+        if not t.fetched:
+            t.fetched = now() + self.remote.timeout_s
+            try:
+                if not all(space.prefetch(keys, self.remote.timeout_s) for _, space in self.spaces):
+                    t.fetched = now()
+            except _core.Again:
+                pass  # what has begun is waited for
+            except OSError as e:
+                self._failed(e)
+                t.fetched = now()
+        return now() < t.fetched
 
     def _asks(self, t, keys):
         """Whether a tier that does not answer at once has still to say what it has of a request. Nobody is asked where all of it is known."""

@@ -85,7 +85,7 @@ class Worker:
 
     def hello(self):
         m = self.model
-        return Hello(m.share, m.shares, {g.index: g.geometry for g in self.groups}, m.means)
+        return Hello(m.share, m.shares, {g.index: g.geometry for g in self.groups}, m.means, self.driver is not None)
 
     # ---- the cache --------------------------------------------------------------------------------------------------
 
