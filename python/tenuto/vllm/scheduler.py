@@ -345,7 +345,7 @@ class Scheduler:
         self.saving.update((k, number) for k in mine)
         self.pages_saving[number] = (self.workers, mine, used)
         parent = keys[(first - 1) * KEY:first * KEY] if first else None
-        return Blocks(number, t.request.request_id, b"".join(mine), pages, parent, self.model.names.of(t.request, first, end))
+        return Blocks(number, t.request.request_id, b"".join(mine), pages, parent, names=self.model.names.of(t.request, first, end))
 
     def _reused(self, output):
         """Pages that this step gives to somebody."""
