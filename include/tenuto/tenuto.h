@@ -21,6 +21,7 @@
 #include <tenuto/error.h>
 #include <tenuto/events.h>
 #include <tenuto/heads.h>
+#include <tenuto/hints.h>
 #include <tenuto/latency.h>
 #include <tenuto/layout.h>
 #include <tenuto/match.h>

@@ -342,6 +342,7 @@ struct tn_cache {
 	struct tn_reclaim *reclaim;
 	struct tn_events *events;
 	struct tn_names *names; /* shared: set once, by tn_names_keep; or NULL */
+	struct tn_hints *hints; /* under lock; NULL: there were none */
 	struct tn_watch *watch;
 	uint64_t ns_per_mib[TN_TIERS_MAX]; /* shared: estimates, by the lowest tier that a load needed */
 	uint64_t read_bps; /* shared: of all devices together, as the scheduler knows it; 0: not yet */

@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "block/events.h"
 #include "front/attach.h"
+#include "front/hints.h"
 #include "front/serve.h"
 
 #define NAP_NS 500000u
@@ -656,6 +657,8 @@ static int dispatch(struct call *c)
 		return get_slack(c);
 	case TN_WIRE_NAMES:
 		return tn_served_names(c->s, space_of(c->s, w.number), c->asked, c->bytes);
+	case TN_WIRE_HINT:
+		return tn_served_hint(space_of(c->s, w.number), c->asked, c->bytes);
 	default:
 		return tn_fail(-ENOSYS, "process %d: there is no call %u", (int)c->s->pid, c->kind);
 	}

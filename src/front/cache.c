@@ -18,6 +18,7 @@
 #include "device/direct.h"
 #include "drives/drives.h"
 #include "front/attach.h"
+#include "front/hints.h"
 #include "front/name_table.h"
 #include "front/serve.h"
 #include "region/latency.h"
@@ -344,6 +345,7 @@ int tn_cache_close(struct tn_cache *cache)
 		return 0;
 	}
 	tn_server_stop(cache);
+	tn_hints_stop(cache);
 	assert(cache->nmemories == 0 && "tn_memory_unregister all memories before tn_cache_close");
 	tn_owner_stop(cache);
 	rc = cache->open_status;

@@ -115,6 +115,7 @@ enum tn_wire_call {
 	TN_WIRE_SPACE_STATS,	/* tn_wire_about: index, n: input tokens -> struct tn_space_stats; as the session stats */
 	TN_WIRE_REMOTE_STATS,	/* tn_wire_about -> struct tn_remote_stats */
 	TN_WIRE_NAMES,		/* tn_wire_names, keys, the parent's hash, hashes, token ids */
+	TN_WIRE_HINT,		/* tn_wire_hint, keys */
 };
 
 /* What a call without a struct of its own is about. */
@@ -189,6 +190,12 @@ struct tn_wire_pool {
 struct tn_wire_pool_told {
 	uint64_t life;
 	uint32_t number;
+};
+
+struct tn_wire_hint {
+	uint32_t space, kind, n;
+	uint32_t reserved;
+	uint64_t ttl_ns;
 };
 
 /* All parts are of whole 4-byte words, but the hashes: token ids lie behind them at the next whole word. */

@@ -216,6 +216,13 @@ void tn_tier_leave_evicted(struct tn_tier_base *t, tn_block b)
 	leave_with_shares(t, b, &any);
 }
 
+bool tn_tier_demote(struct tn_tier_base *t, tn_block b)
+{
+	const struct tn_tier_usable any = {t, -1, NULL};
+
+	return leave_if_free(t, b, &any) > 0;
+}
+
 struct next {
 	struct tn_tier_usable any;
 	tn_block *out;

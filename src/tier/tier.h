@@ -314,6 +314,8 @@ void tn_tier_adopt(struct tn_tier_base *t, tn_block b, const struct tn_policy_bl
 void tn_tier_leave(struct tn_tier_base *t, tn_block b, enum tn_leave how);
 /* A block that was withdrawn leaves as an evicted one, and with it what may go of the other ranks' shares. */
 void tn_tier_leave_evicted(struct tn_tier_base *t, tn_block b);
+/* A block that is in, and that nobody holds, leaves now, without the other ranks' shares. Whether it did. */
+bool tn_tier_demote(struct tn_tier_base *t, tn_block b);
 
 /* The next blocks to be evicted, at most max, which stay. Returns how many. */
 uint32_t tn_tier_next(struct tn_tier_base *t, tn_block *out, uint32_t max);
