@@ -115,6 +115,7 @@ int cmd_bench(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 int cmd_volume(int argc, char **argv);
 int cmd_xfer(int argc, char **argv);
+int cmd_events(int argc, char **argv);
 
 /* ---- exact parsing: 0, or -1 with the reason in why (which holds CLI_WHY bytes) ---------------- */
 

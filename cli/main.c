@@ -16,6 +16,7 @@ static const struct cli_command commands[] = {
 	{"replay", cmd_replay, "run a request trace against the cache, with real bytes or the index only"},
 	{"workload", cmd_workload, "print the demo's chat workload as a trace"},
 	{"status", cmd_status, "what a cache that runs does now: hits, bytes, latencies, processes, devices"},
+	{"events", cmd_events, "the block events that caches publish: print them, or what the caches hold by them"},
 	{"store", cmd_store, "look into the stores on disk: info, verify, check, flush; format a raw NVMe drive"},
 	{"profile", cmd_profile, "make a slack table: from an engine's timings, a model of it, or a kernel run here"},
 	{"volume", cmd_volume, "volumes of blobs: register one, list them, remove one"},

@@ -211,8 +211,9 @@ static void call_on_event(void *arg, uint64_t sequence, const struct tn_bus_even
 {
 	static const char *const kinds[] = {"stored", "removed", "cleared"};
 	PyGILState_STATE state = PyGILState_Ensure();
-	PyObject *told = PyObject_CallFunction(arg, "KsNNIII", (unsigned long long)sequence, kinds[e->kind], hash_of(e->hash, e->hash_bytes),
-					       hash_of(e->parent, e->parent_bytes), (unsigned)e->tier, (unsigned)e->group, (unsigned)e->block_tokens);
+	PyObject *told = PyObject_CallFunction(arg, "KsNNIIIy#", (unsigned long long)sequence, kinds[e->kind], hash_of(e->hash, e->hash_bytes),
+					       hash_of(e->parent, e->parent_bytes), (unsigned)e->tier, (unsigned)e->group, (unsigned)e->block_tokens,
+					       e->ntokens ? (const char *)e->token_ids : NULL, (Py_ssize_t)(e->ntokens * sizeof(*e->token_ids)));
 
 	if (!told)
 		PyErr_WriteUnraisable(arg);
@@ -308,8 +309,8 @@ static PyMethodDef subscriber_methods[] = {
 static PyType_Slot subscriber_slots[] = {
 	{Py_tp_doc,
 	 "Subscriber(spec, tree=None, cache=0, on_event=None)\n--\n\nFollows the published events of one cache, of Tenuto or vLLM, for a column of a PrefixTree.\n\n"
-	 "spec: 'zmq,endpoint=tcp://127.0.0.1:5557,replay=tcp://127.0.0.1:5558'. on_event(sequence, kind, hash, parent, tier, group, block_tokens) is\n"
-	 "called on the subscriber's own thread. Raises InvalidValue, NotFound (no such plugin), MemoryError."},
+	 "spec: 'zmq,endpoint=tcp://127.0.0.1:5557,replay=tcp://127.0.0.1:5558'. on_event(sequence, kind, hash, parent, tier, group, block_tokens, token_ids)\n"
+	 "is called on the subscriber's own thread; token_ids: 4 bytes each, or None. Raises InvalidValue, NotFound (no such plugin), MemoryError."},
 	{Py_tp_new, subscriber_new},
 	{Py_tp_dealloc, subscriber_free},
 	{Py_tp_methods, subscriber_methods},

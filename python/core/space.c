@@ -390,6 +390,34 @@ static PyObject *space_prefetch(PyObject *self, PyObject *args, PyObject *kw)
 	return PyErr_Occurred() ? NULL : PyLong_FromLong(rc);
 }
 
+static PyObject *space_hint(PyObject *self, PyObject *args, PyObject *kw)
+{
+	static char *names[] = {"kind", "keys", "seconds", NULL};
+	static const char *const kinds[] = {"prefetch", "pin", "demote"};
+	struct tn_py_space *space;
+	const char *kind;
+	double seconds = 0;
+	PyObject *packed;
+	Py_buffer keys;
+	size_t n, k = 0;
+	int rc;
+
+	if (!PyArg_ParseTupleAndKeywords(args, kw, "sO|d", names, &kind, &packed, &seconds) || tn_py_keys(packed, &keys, &n))
+		return NULL;
+	while (k < 3 && strcmp(kind, kinds[k]) != 0)
+		k++;
+	space = tn_py_space_enter(self);
+	if (space) {
+		uint64_t ttl_ns = seconds > 0 && seconds < 1e6 ? (uint64_t)(seconds * 1e9) : 0;
+
+		TN_PY_CALL(space->cache, rc = tn_hint(space->s, (enum tn_hint_kind)(k + 1), keys.buf, n, ttl_ns));
+		if (rc)
+			tn_py_raise(rc);
+	}
+	PyBuffer_Release(&keys);
+	return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+}
+
 static PyObject *space_drop_blocks(PyObject *self, PyObject *packed)
 {
 	struct tn_py_space *space;
@@ -505,6 +533,9 @@ static PyMethodDef methods[] = {
 	 "name_blocks(keys, hashes, hash_bytes, block_tokens, parent=None, token_ids=None, group=0)\n--\n\nWhat the engine calls consecutive blocks of a prompt, for\n"
 	 "who follows the cache's published events. hashes: hash_bytes each; parent: the one before the first; token_ids: 4 bytes per token.\n"
 	 "Whether the cache keeps names: without a publisher it does not."},
+	{"hint", WITH_KEYWORDS(space_hint),
+	 "hint(kind, keys, seconds=0)\n--\n\nWhat is expected of blocks: \"prefetch\" or \"pin\" for some seconds, or \"demote\". Never waited for, and the same\n"
+	 "whether they are there or not. Raises Again (the tenant has too many hints under way), InvalidValue."},
 	{"drop_blocks", space_drop_blocks, METH_O, "drop_blocks(keys)\n--\n\nForget single blocks. Returns how many were found."},
 	{"drop", WITH_KEYWORDS(space_drop),
 	 "drop(timeout=None)\n--\n\nForget all blocks of the space, durably. Raises Busy (loads or saves under way at the end of timeout), Timeout, Error."},

@@ -71,7 +71,7 @@ class PublishTest(Events):
         self.assertEqual(tree.find(called)[0], (0, 0, 0, 0))
         self.assertEqual(tree.find(called[:2] + hashes(50, 1) + called[2:])[1][1], 2)
         self.assertEqual(tree.find(called[1:])[1][2], 3)
-        self.assertEqual([(kind, name, parent, tier, tokens) for _, kind, name, parent, tier, _, tokens in told if tier == TIER_DISK],
+        self.assertEqual([(kind, name, parent, tier, tokens) for _, kind, name, parent, tier, _, tokens, _ in told if tier == TIER_DISK],
                          [('stored', called[i], called[i - 1] if i else None, TIER_DISK, 16) for i in range(4)])
         space.drop_blocks(keys[2 * tenuto.KEY_BYTES:])
         self.until(lambda: tree.find(called)[1] == (0, 2, 2, 2))
@@ -123,6 +123,24 @@ class PublishTest(Events):
         for bad in ((b'x' * 31, 32, 16), (b'', 32, 16), (b'x' * 33, 33, 16)):
             with self.assertRaises(ValueError):
                 space.name_blocks(space.keys(range(1)), *bad)
+
+
+class HintTest(Case):
+    def test_hints_move_blocks_and_say_nothing_of_them(self):
+        cache = self.open(host_bytes=16 << 20)
+        space, kv, pool = self.raw(cache)
+        keys = self.stored(space, kv, pool, 4)
+        cache.flush()
+        space.hint('demote', keys)
+        Events.until(self, lambda: cache.stats()['host_blocks'] == 0, cache.stats)
+        space.hint('prefetch', keys, 10)
+        Events.until(self, lambda: cache.stats()['host_blocks'] == 4, cache.stats)
+        space.hint('pin', space.keys(range(50, 54)), 10)
+        with self.assertRaises(ValueError):
+            space.hint('promote', keys, 10)
+        with self.assertRaises(tenuto.Again):
+            for _ in range(100):
+                space.hint('pin', keys, 60)
 
 
 class RestartTest(Events):
