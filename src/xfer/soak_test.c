@@ -261,13 +261,14 @@ static unsigned kill_batch(unsigned n, struct tn_rng *rng)
 
 static void peers_that_are_killed_harm_nobody(void **state)
 {
-	unsigned peers = tn_test_soak() ? 1000 : BATCH, lost = 0;
+	unsigned peers = tn_test_soak() ? 1000 : BATCH, killed = 0, lost = 0;
 	struct tn_rng rng;
 
 	tn_rng_seed(&rng, tn_test_seed());
-	for (unsigned i = 0; i < peers; i += BATCH)
+	/* Which of them die in mid-transfer is chance, more so on a busy machine: some have to. */
+	for (; killed < peers || (lost == 0 && killed < 10 * BATCH); killed += BATCH)
 		lost += kill_batch(BATCH, &rng);
-	printf("# %u peers killed, %u in mid-transfer\n", peers, lost);
+	printf("# %u peers killed, %u in mid-transfer\n", killed, lost);
 	assert_true(lost);
 }
 
