@@ -77,7 +77,7 @@ static FILE *open_token(const char *path, char *why, size_t bytes)
 }
 
 /* The first line of the file, which must be one. */
-static int read_token(const char *path, char token[TN_SERVE_TOKEN_BYTES], char *why, size_t bytes)
+int client_read_token(const char *path, char token[TN_SERVE_TOKEN_BYTES], char *why, size_t bytes)
 {
 	FILE *f = open_token(path, why, bytes);
 	bool whole;
@@ -110,7 +110,7 @@ static int make_rule(const struct client *c, uint32_t i, struct client_rules *r,
 	rule->quota = &r->quota[i];
 	rule->max_memory_bytes = c->max_memory;
 	rule->token = c->token_file ? r->token[i] : NULL;
-	return c->token_file ? read_token(c->token_file, r->token[i], why, bytes) : 0;
+	return c->token_file ? client_read_token(c->token_file, r->token[i], why, bytes) : 0;
 }
 
 int clients_rules(const struct clients *c, struct client_rules **out, const struct tn_serve_opts **opts, char *why, size_t bytes)

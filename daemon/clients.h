@@ -42,6 +42,9 @@ void client_init(struct client *c);
 int client_check(const struct client *c, char *why, size_t bytes);
 bool clients_same(const struct clients *a, const struct clients *b);
 
+/* The first line of a token file. 0, or -errno and why. */
+int client_read_token(const char *path, char token[TN_SERVE_TOKEN_BYTES], char *why, size_t bytes);
+
 /* As options of tn_cache_serve, with the tokens that the files have now. 0, or -errno and why; clients_rules_free after 0. */
 struct client_rules;
 int clients_rules(const struct clients *c, struct client_rules **out, const struct tn_serve_opts **opts, char *why, size_t bytes);

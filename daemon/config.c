@@ -76,6 +76,9 @@ const struct config_setting config_settings[] = {
 	 "Blocks for other nodes' caches, which have this one as a remote peer: tcp is the address and port to listen at, as 10.0.0.2:9471, in a network "
 	 "that you trust, because bytes are not encrypted; secret_file is a file of mode 0600 with 16 to 4096 secret bytes, the same on all these "
 	 "nodes. tcp off: none are served."},
+	{"hints_token_file", CONFIG_PATH, AT(hints_token_file), 0, 0, NULL, false,
+	 "File whose first line a router sends with POST /v1/hints at the address of the metrics (docs/events.md), as /etc/tenuto/hints.token. off: no "
+	 "hints by HTTP."},
 	{"socket", CONFIG_SOCKET, AT(socket), 0, 0, NULL, false,
 	 "Unix socket at which processes of the same user attach to the cache (tn_cache_attach), as /run/tenuto/tenuto.sock: a path of at "
 	 "most 107 bytes in a directory that is there. auto: tenuto.sock in $RUNTIME_DIRECTORY (systemd's), $XDG_RUNTIME_DIR or /run/tenuto, "
@@ -130,6 +133,7 @@ void config_init(struct config *c)
 		.remote = "off",
 		.offload = o.offload,
 		.events = "off",
+		.hints_token_file = "off",
 		.serve = {"off", "off"},
 		.max_ops = o.max_ops,
 		.max_op_blocks = o.max_op_blocks,

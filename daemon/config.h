@@ -21,7 +21,7 @@
 /* Bytes of an error's text. */
 #define CONFIG_WHY 768
 /* Most settings. */
-#define CONFIG_SETTINGS_MAX 32
+#define CONFIG_SETTINGS_MAX 40
 /* Of all specs together. */
 #define CONFIG_SPECS_BYTES 4096
 /* Of a socket's path: sockaddr_un. */
@@ -86,6 +86,7 @@ struct config {
 	const char *offload;
 	char remote[CONFIG_SPECS_BYTES]; /* likewise; several have ";" between them */
 	const char *events; /* where they are published, or "off" */
+	const char *hints_token_file;	 /* likewise */
 	uint64_t max_blocks, max_ops, max_op_blocks;
 	const char *io_engine;
 	uint64_t io_depth, executors, workers;

@@ -15,6 +15,7 @@
 
 #include "address.h"
 #include "events.h"
+#include "hints.h"
 #include "journal.h"
 #include "peers.h"
 #include "../cli/cli.h"
@@ -42,6 +43,7 @@ struct http {
 	struct tn_cache *cache;
 	struct tn_publisher *publisher;
 	struct tn_peer_server *peers;
+	const char *token; /* of hints; "" or NULL: none are taken */
 	bool closes;
 };
 
@@ -116,21 +118,53 @@ static const struct {
 	enum MHD_Result (*answer)(struct http *http, struct MHD_Connection *to);
 } pages[] = {{"/metrics", answer_metrics}, {"/healthz", answer_health}, {"/readyz", answer_ready}};
 
-static enum MHD_Result on_request(void *arg, struct MHD_Connection *to, const char *path, const char *method, const char *version,
-				  const char *upload, size_t *upload_bytes, void **request)
+/* ---- hints ----------------------------------------------------------------------------------------- */
+
+#define HINTS_PATH "/v1/hints"
+
+/* What a client sends. */
+struct body {
+	size_t bytes; /* above HINTS_BODY_MAX: too many, and not kept */
+	char text[HINTS_BODY_MAX];
+};
+
+static void add_to_body(struct body *body, const char *upload, size_t bytes)
 {
-	struct http *http = arg;
+	if (body->bytes <= HINTS_BODY_MAX && bytes <= HINTS_BODY_MAX - body->bytes)
+		memcpy(body->text + body->bytes, upload, bytes);
+	body->bytes += bytes;
+}
+
+static enum MHD_Result answer_hints(struct http *http, struct MHD_Connection *to, const struct body *body)
+{
+	const char *given = MHD_lookup_connection_value(to, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION), *why;
+	unsigned status;
+
+	if (!http->cache)
+		return no_cache(http, to);
+	if (!http->token || !http->token[0])
+		return answer_text(to, MHD_HTTP_NOT_FOUND, "no hints are taken: set hints_token_file\n");
+	if (!hints_allowed(given, http->token))
+		return answer_text(to, MHD_HTTP_UNAUTHORIZED, "send Authorization: Bearer and the token of hints_token_file\n");
+	if (body->bytes > HINTS_BODY_MAX)
+		return answer_text(to, MHD_HTTP_CONTENT_TOO_LARGE, "at most 256 KiB\n");
+	status = hints_take(http->cache, body->text, body->bytes, &why);
+	return answer_text(to, status, why);
+}
+
+static void on_completed(void *arg, struct MHD_Connection *of, void **request, enum MHD_RequestTerminationCode how)
+{
+	if (*request && *request != arg)
+		free(*request);
+	*request = NULL;
+}
+
+/* ---- requests -------------------------------------------------------------------------------------- */
+
+static enum MHD_Result answer_page(struct http *http, struct MHD_Connection *to, const char *path, const char *method)
+{
 	enum MHD_Result rc;
 
-	/* The first call is about the headers alone; an answer to what has a body would be too early. */
-	if (!*request) {
-		*request = http;
-		return MHD_YES;
-	}
-	if (*upload_bytes) {
-		*upload_bytes = 0;
-		return MHD_YES;
-	}
 	if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0)
 		return answer_text(to, MHD_HTTP_METHOD_NOT_ALLOWED, "GET and HEAD only\n");
 	for (size_t i = 0; i < sizeof(pages) / sizeof(pages[0]); i++)
@@ -141,6 +175,32 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *to, const ch
 			return rc;
 		}
 	return answer_text(to, MHD_HTTP_NOT_FOUND, "/metrics, /healthz, /readyz\n");
+}
+
+static enum MHD_Result on_request(void *arg, struct MHD_Connection *to, const char *path, const char *method, const char *version,
+				  const char *upload, size_t *upload_bytes, void **request)
+{
+	bool hints = strcmp(method, MHD_HTTP_METHOD_POST) == 0 && strcmp(path, HINTS_PATH) == 0;
+	struct http *http = arg;
+	enum MHD_Result rc;
+
+	/* The first call is about the headers alone; an answer to what has a body would be too early. */
+	if (!*request) {
+		*request = hints ? calloc(1, sizeof(struct body)) : arg;
+		return *request ? MHD_YES : MHD_NO;
+	}
+	if (*upload_bytes) {
+		if (hints)
+			add_to_body(*request, upload, *upload_bytes);
+		*upload_bytes = 0;
+		return MHD_YES;
+	}
+	if (!hints)
+		return answer_page(http, to, path, method);
+	pthread_mutex_lock(&http->lock);
+	rc = answer_hints(http, to, *request);
+	pthread_mutex_unlock(&http->lock);
+	return rc;
 }
 
 static void on_error(void *arg, const char *fmt, va_list ap) __attribute__((format(printf, 2, 0)));
@@ -270,7 +330,8 @@ static int start(struct http *http, int fd)
 		return -errno;
 	http->server = MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_ERROR_LOG, 0, NULL, NULL, on_request, http, MHD_OPTION_EXTERNAL_LOGGER, on_error,
 					NULL, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT, PLACES,
-					MHD_OPTION_NOTIFY_CONNECTION, on_connection, http, MHD_OPTION_END);
+					MHD_OPTION_NOTIFY_CONNECTION, on_connection, http, MHD_OPTION_NOTIFY_COMPLETED, on_completed, http,
+					MHD_OPTION_END);
 	if (!http->server)
 		return errno ? -errno : -EIO;
 	return -pthread_create(&http->thread, NULL, serve_requests, http);
@@ -327,7 +388,7 @@ void http_stop(struct http *http)
 	free_http(http);
 }
 
-void http_cache_is_open(struct http *http, struct tn_cache *cache, struct tn_publisher *publisher, struct tn_peer_server *peers)
+void http_cache_is_open(struct http *http, struct tn_cache *cache, struct tn_publisher *publisher, struct tn_peer_server *peers, const char *token)
 {
 	if (!http)
 		return;
@@ -335,6 +396,7 @@ void http_cache_is_open(struct http *http, struct tn_cache *cache, struct tn_pub
 	http->cache = cache;
 	http->publisher = publisher;
 	http->peers = peers;
+	http->token = token;
 	pthread_mutex_unlock(&http->lock);
 }
 

@@ -255,6 +255,7 @@ struct service {
 	bool works;  /* the second thread may be waiting for a file of the configuration */
 	bool syncs;  /* it is at the files of the tables, and has them to itself */
 	struct tn_cache *cache; /* in OPEN, until the main thread takes it */
+	char hints_token[TN_SERVE_TOKEN_BYTES]; /* "": no hints are taken */
 	struct tn_publisher *publisher; /* of its events; NULL: none. The main thread's, once it has the cache */
 	struct tn_peer_server *peers; /* likewise; NULL: no other node is served */
 	int code; /* of the exit, in FAILED */
@@ -305,7 +306,7 @@ static int open_and_serve(struct service *s, const struct tn_serve_opts *rules)
 		tn_cache_close(cache);
 		return rc;
 	}
-	http_cache_is_open(s->http, cache, s->publisher, s->peers);
+	http_cache_is_open(s->http, cache, s->publisher, s->peers, s->hints_token);
 	journal_line(TN_LOG_INFO, "ready: %" PRIu64 " blocks are there", blocks);
 	if (enter(s, OPEN, cache))
 		sd_notify(0, "READY=1\nSTATUS=ready");
@@ -330,6 +331,8 @@ static int start_service(struct service *s)
 		journal_line(TN_LOG_ERROR, "clients: %s", why);
 		return (int)cli_exit_of(rc);
 	}
+	if (strcmp(c->hints_token_file, "off") != 0 && client_read_token(c->hints_token_file, s->hints_token, why, sizeof(why)))
+		journal_line(TN_LOG_ERROR, "hints_token_file: %s; no hints are taken", why);
 	if (s->given < 0 && socket_path(c, path) && (rc = await_socket(path, c->dirs.n > 0 ? c->lock_timeout_ms : 0)))
 		rc = (int)cli_exit_of(rc);
 	else

@@ -15,6 +15,7 @@
 extern "C" {
 #endif
 
+struct tn_cache;
 struct tn_space;
 
 /** What is expected. */
@@ -40,6 +41,16 @@ enum tn_hint_kind {
  * Any thread. Return: 0; -EINVAL with the value; -EAGAIN: the tenant has TN_HINTS_TENANT hints under way; -ENOMEM; -ESHUTDOWN in an attached process.
  */
 TN_API int tn_hint(struct tn_space *space, enum tn_hint_kind kind, const struct tn_key *keys, size_t n, uint64_t ttl_ns);
+
+/**
+ * tn_hint_named - tn_hint of blocks that are called by their engine's hashes (tenuto/names.h)
+ * @cache:  that this process has opened
+ * @hashes: n consecutive blocks of one prompt: the last 8 bytes of each hash, as tn_tree_key has them
+ *
+ * Meant are the blocks of each space that somebody has open and that has such a name, and of the spaces with the shares of their other ranks.
+ * Nothing is said of whether there are any. Return: 0, -EINVAL, -ENOTSUP (the cache keeps no names), -ENOMEM.
+ */
+TN_API int tn_hint_named(struct tn_cache *cache, enum tn_hint_kind kind, const uint64_t *hashes, size_t n, uint64_t ttl_ns);
 
 #ifdef __cplusplus
 }

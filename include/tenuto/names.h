@@ -48,7 +48,7 @@ struct tn_block_names {
 
 /**
  * tn_names_keep - keep names from now on
- * @max_blocks: names to be kept; of more, those go that were given first. 160 bytes each, and 4 bytes per token
+ * @max_blocks: names to be kept; of more, those go that were given first. 164 bytes each, and 4 bytes per token
  * @max_tokens: token ids kept per block, up to TN_NAME_TOKENS_MAX; 0: none. A block with more tokens keeps none
  *
  * Once per cache, by the process that opened it. Any thread. Return: 0, -EINVAL, -EEXIST (names are kept already), -ENOMEM.

@@ -14,6 +14,7 @@
 #include "base/list.h"
 #include "base/thread.h"
 #include "front/attach.h"
+#include "front/name_table.h"
 #include "front/serve.h"
 
 struct hint {
@@ -310,4 +311,70 @@ int tn_served_hint(struct tn_space *space, const unsigned char *asked, uint32_t 
 	if (rc == 0 && (bytes - sizeof(w)) / sizeof(struct tn_key) < w.n)
 		rc = tn_fail(-EINVAL, "tn_hint: %u bytes for %u keys", bytes, w.n);
 	return rc ? rc : queue(space, (enum tn_hint_kind)w.kind, (const struct tn_key *)(const void *)(asked + sizeof(w)), w.n, w.ttl_ns);
+}
+
+/* ---- by the engine's names -------------------------------------------------------------------------------------------- */
+
+#define SPACES_NAMED 8u /* that have one name */
+
+/* Keys of the blocks in a space, up to the first that has no name there. */
+static size_t keys_of(struct tn_names *names, uint16_t space, const uint64_t *hashes, size_t n, struct tn_key *keys)
+{
+	struct tn_named found[SPACES_NAMED];
+	size_t i = 0;
+
+	for (bool there = true; i < n && there; i += there) {
+		uint32_t nfound = tn_names_by_hash(names, hashes[i], found, SPACES_NAMED);
+
+		there = false;
+		for (uint32_t k = 0; k < nfound && !there; k++) {
+			there = found[k].space == space;
+			keys[i] = found[k].key;
+		}
+	}
+	return i;
+}
+
+/* Queues a hint for each open space whose keys are those of `space`: the shares of all ranks. */
+static void queue_for_all(struct tn_cache *cache, uint16_t space, enum tn_hint_kind kind, const struct tn_key *keys, size_t n, uint64_t ttl_ns)
+{
+	struct tn_space *named, *other;
+	struct tn_key name;
+
+	if (tn_space_at(cache, space, &named, &name))
+		return;
+	for (uint32_t i = 0; i < TN_SPACES_MAX; i++) {
+		if (tn_space_at(cache, i, &other, &name))
+			continue;
+		if (tn_key_eq(&other->identity, &named->identity))
+			queue(other, kind, keys, n, ttl_ns); /* nobody is told that there are too many */
+		tn_space_close(other);
+	}
+	tn_space_close(named);
+}
+
+int tn_hint_named(struct tn_cache *cache, enum tn_hint_kind kind, const uint64_t *hashes, size_t n, uint64_t ttl_ns)
+{
+	struct tn_named first[SPACES_NAMED];
+	struct tn_names *names;
+	struct tn_key *keys;
+	uint32_t nfirst;
+	int rc;
+
+	if (!cache || cache->attached || !hashes)
+		return tn_fail(-EINVAL, "tn_hint_named: no cache of this process, or no hashes");
+	if (tn_check_process(cache))
+		return -ECHILD;
+	names = __atomic_load_n(&cache->names, __ATOMIC_ACQUIRE);
+	rc = names ? check(kind, n, ttl_ns) : tn_fail(-ENOTSUP, "tn_hint_named: the cache keeps no names: nothing is published of it");
+	if (rc)
+		return rc;
+	keys = tn_get(cache->alloc, tn_array_bytes(n, sizeof(*keys)));
+	if (!keys)
+		return tn_fail(-ENOMEM, "tn_hint_named: no memory for %zu keys", n);
+	nfirst = tn_names_by_hash(names, hashes[0], first, SPACES_NAMED);
+	for (uint32_t i = 0; i < nfirst; i++)
+		queue_for_all(cache, first[i].space, kind, keys, keys_of(names, first[i].space, hashes, n, keys), ttl_ns);
+	tn_put(cache->alloc, keys, tn_array_bytes(n, sizeof(*keys)));
+	return 0;
 }

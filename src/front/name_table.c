@@ -25,6 +25,7 @@ struct tn_names {
 	pthread_mutex_t lock;
 	struct name *place;
 	uint32_t *tokens; /* max_tokens for each place */
+	uint32_t *by_hash; /* in buckets as the places: number of a place from 1 on, which may have another name by now; 0: none */
 	uint32_t nbuckets, max_tokens;
 	uint64_t given;
 };
@@ -50,12 +51,13 @@ int tn_names_create(uint32_t max_blocks, uint32_t max_tokens, const struct tn_al
 	names->max_tokens = max_tokens;
 	pthread_mutex_init(&names->lock, NULL);
 	names->place = tn_get(alloc, tn_array_bytes((size_t)names->nbuckets * WAYS, sizeof(*names->place)));
+	names->by_hash = tn_get(alloc, tn_array_bytes((size_t)names->nbuckets * WAYS, sizeof(*names->by_hash)));
 	if (max_tokens)
 		names->tokens = tn_get(alloc, tokens_bytes(names));
 	tn_sparse(alloc, names->place, tn_array_bytes((size_t)names->nbuckets * WAYS, sizeof(*names->place)));
 	if (names->tokens)
 		tn_sparse(alloc, names->tokens, tokens_bytes(names));
-	if (!names->place || (max_tokens && !names->tokens)) {
+	if (!names->place || !names->by_hash || (max_tokens && !names->tokens)) {
 		tn_names_destroy(names);
 		return tn_fail(-ENOMEM, "no memory for the names of %u blocks with %u token ids each", max_blocks, max_tokens);
 	}
@@ -69,6 +71,7 @@ void tn_names_destroy(struct tn_names *names)
 		return;
 	if (names->tokens)
 		tn_put(names->alloc, names->tokens, tokens_bytes(names));
+	tn_put(names->alloc, names->by_hash, tn_array_bytes((size_t)names->nbuckets * WAYS, sizeof(*names->by_hash)));
 	tn_put(names->alloc, names->place, tn_array_bytes((size_t)names->nbuckets * WAYS, sizeof(*names->place)));
 	pthread_mutex_destroy(&names->lock);
 	tn_put(names->alloc, names, sizeof(*names));
@@ -111,6 +114,60 @@ static struct name *place_for(const struct tn_names *names, uint16_t space, cons
 	return oldest;
 }
 
+/* ---- by hash ------------------------------------------------------------------------------------------------------ */
+
+static uint64_t tail_of(const struct tn_block_name *name)
+{
+	uint64_t tail = 0;
+
+	for (uint32_t i = name->hash_bytes > 8 ? name->hash_bytes - 8u : 0; i < name->hash_bytes; i++)
+		tail = tail << 8 | name->hash[i];
+	return tail;
+}
+
+static uint32_t *hash_bucket(const struct tn_names *names, uint64_t tail)
+{
+	return &names->by_hash[((tail * 0x9e3779b97f4a7c15u >> 32) * names->nbuckets >> 32) * WAYS];
+}
+
+/* Notes where a name lies: in the place of one that has gone, or else of the one that was given first. */
+static void note_hash(struct tn_names *names, const struct name *p)
+{
+	uint32_t number = (uint32_t)(p - names->place) + 1, *bucket = hash_bucket(names, tail_of(&p->name)), *to = bucket;
+	uint64_t oldest = UINT64_MAX;
+
+	for (uint32_t *at = bucket; at < bucket + WAYS; at++) {
+		const struct name *there = *at ? &names->place[*at - 1] : NULL;
+		uint64_t given = there && hash_bucket(names, tail_of(&there->name)) == bucket ? there->given : 0;
+
+		if (*at == number)
+			return;
+		if (given < oldest) {
+			oldest = given;
+			to = at;
+		}
+	}
+	*to = number;
+}
+
+uint32_t tn_names_by_hash(struct tn_names *names, uint64_t hash, struct tn_named *out, uint32_t max)
+{
+	const uint32_t *bucket = hash_bucket(names, hash);
+	uint32_t n = 0;
+
+	pthread_mutex_lock(&names->lock);
+	for (uint32_t i = 0; i < WAYS && n < max; i++) {
+		const struct name *p = bucket[i] ? &names->place[bucket[i] - 1] : NULL;
+
+		if (p && p->given && tail_of(&p->name) == hash)
+			out[n++] = (struct tn_named){p->key, p->space};
+	}
+	pthread_mutex_unlock(&names->lock);
+	return n;
+}
+
+/* ---- giving ------------------------------------------------------------------------------------------------------- */
+
 static void describe(const struct tn_block_names *in, size_t i, const struct tn_names *names, struct tn_block_name *out)
 {
 	const unsigned char *hashes = in->hashes, *parent = i ? hashes + (i - 1) * in->hash_bytes : in->parent;
@@ -143,6 +200,7 @@ size_t tn_names_put(struct tn_names *names, uint16_t space, const struct tn_key 
 		p->space = space;
 		p->given = ++names->given;
 		p->name = name;
+		note_hash(names, p);
 		if (name.ntokens)
 			memcpy(&names->tokens[(size_t)(p - names->place) * names->max_tokens], in->token_ids + i * in->block_tokens,
 			       name.ntokens * sizeof(*in->token_ids));

@@ -26,4 +26,15 @@ size_t tn_names_put(struct tn_names *names, uint16_t space, const struct tn_key 
 bool tn_names_get(struct tn_names *names, uint16_t space, const struct tn_key *key, struct tn_block_name *out, uint32_t *token_ids,
 		  uint32_t max_tokens);
 
+/* A block that has a name. */
+struct tn_named {
+	struct tn_key key;
+	uint16_t space;
+};
+/*
+ * Blocks whose name has these last 8 bytes, as a big-endian integer (tn_tree_key): one in each space that has it. Returns how many, max at most. Of
+ * more than eight such names in the table some may not be found.
+ */
+uint32_t tn_names_by_hash(struct tn_names *names, uint64_t hash, struct tn_named *out, uint32_t max);
+
 #endif

@@ -96,6 +96,27 @@ static void a_full_table_forgets_what_was_given_first(void **state)
 	tn_names_destroy(names);
 }
 
+static void a_block_is_found_by_the_end_of_its_hash_in_each_space(void **state)
+{
+	unsigned char hashes[2][8] = {{0, 0, 0, 0, 0, 0, 1, 2}, {0xff, 0, 0, 0, 0, 0, 0, 3}};
+	const struct tn_block_names in = {sizeof(in), 8, 0, 16, hashes, NULL, NULL};
+	struct tn_key keys[2] = {key(1), key(2)};
+	struct tn_named found[4];
+	struct tn_names *names;
+	bool fresh[2];
+
+	assert_int_equal(tn_names_create(64, 0, &tn_alloc_system, &names), 0);
+	tn_names_put(names, 3, keys, 2, &in, fresh);
+	tn_names_put(names, 5, keys, 1, &in, fresh);
+	tn_names_put(names, 5, keys, 1, &in, fresh);
+	assert_int_equal(tn_names_by_hash(names, 0x102, found, 4), 2);
+	assert_int_equal(found[0].space + found[1].space, 8);
+	assert_memory_equal(&found[0].key, &keys[0], sizeof(keys[0]));
+	assert_int_equal(tn_names_by_hash(names, UINT64_C(0xff00000000000003), found, 4), 1);
+	assert_int_equal(tn_names_by_hash(names, 4, found, 4), 0);
+	tn_names_destroy(names);
+}
+
 static void what_cannot_be_is_refused(void **state)
 {
 	struct tn_block_names in = {sizeof(in), 33, 0, 16, "", NULL, NULL};
@@ -117,6 +138,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_block_is_called_as_its_engine_said),
 		cmocka_unit_test(a_full_table_forgets_what_was_given_first),
+		cmocka_unit_test(a_block_is_found_by_the_end_of_its_hash_in_each_space),
 		cmocka_unit_test(what_cannot_be_is_refused),
 	};
 
