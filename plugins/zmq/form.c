@@ -302,6 +302,68 @@ static int read_event(const msgpack_object *event, struct form_events *out)
 	return is_text(type, "BlockStored") ? read_stored(event, hashes, out) : read_removed(event, hashes, out);
 }
 
+/* An item that begins with `first`: how its length or count is said, and what follows. */
+struct head {
+	unsigned char first;
+	unsigned char bytes; /* of the length or count; 0: none is said */
+	unsigned char items; /* per count; 0: it is a length in bytes */
+	unsigned char fixed; /* bytes that follow in any case */
+};
+
+static const struct head heads[] = {
+	{0xc4, 1, 0, 0}, {0xc5, 2, 0, 0}, {0xc6, 4, 0, 0}, {0xc7, 1, 0, 1}, {0xc8, 2, 0, 1}, {0xc9, 4, 0, 1},
+	{0xca, 0, 0, 4}, {0xcb, 0, 0, 8}, {0xcc, 0, 0, 1}, {0xcd, 0, 0, 2}, {0xce, 0, 0, 4}, {0xcf, 0, 0, 8},
+	{0xd0, 0, 0, 1}, {0xd1, 0, 0, 2}, {0xd2, 0, 0, 4}, {0xd3, 0, 0, 8}, {0xd4, 0, 0, 2}, {0xd5, 0, 0, 3},
+	{0xd6, 0, 0, 5}, {0xd7, 0, 0, 9}, {0xd8, 0, 0, 17}, {0xd9, 1, 0, 0}, {0xda, 2, 0, 0}, {0xdb, 4, 0, 0},
+	{0xdc, 2, 1, 0}, {0xdd, 4, 1, 0}, {0xde, 2, 2, 0}, {0xdf, 4, 2, 0},
+};
+
+/* Length or count of the item at `at`, of which the first byte was read. *bytes: that follow; *items: that follow. False: too short. */
+static bool measure(unsigned char first, const unsigned char *at, size_t left, uint64_t *bytes, uint64_t *items)
+{
+	uint64_t count = 0;
+
+	*bytes = first >= 0xa0 && first <= 0xbf ? first & 0x1f : 0;
+	*items = first >= 0x90 && first <= 0x9f ? first & 0xf : first >= 0x80 && first <= 0x8f ? 2u * (first & 0xf) : 0;
+	for (size_t i = 0; i < sizeof(heads) / sizeof(heads[0]); i++) {
+		const struct head *h = &heads[i];
+
+		if (first != h->first)
+			continue;
+		if (h->bytes > left)
+			return false;
+		for (int k = 0; k < h->bytes; k++)
+			count = count << 8 | at[k];
+		*bytes = h->bytes + h->fixed + (h->items ? 0 : count);
+		*items = h->items * count;
+	}
+	return true;
+}
+
+/*
+ * Whether there are as many bytes as the items say. msgpack-c takes memory for an array before it looks for its elements, so a few bytes that
+ * claim 2^32 of them would ask for 100 GB.
+ */
+static bool is_whole(const unsigned char *at, size_t left)
+{
+	uint64_t wanted = 1, bytes, items;
+
+	while (wanted > 0) {
+		unsigned char first;
+
+		if (wanted > left)
+			return false;
+		first = *at++;
+		left--;
+		if (!measure(first, at, left, &bytes, &items) || bytes > left)
+			return false;
+		at += bytes;
+		left -= bytes;
+		wanted += items - 1;
+	}
+	return true;
+}
+
 static void point_at_tokens(struct form_events *out)
 {
 	const uint32_t *at = out->token_ids;
@@ -322,7 +384,7 @@ int form_read(const void *bytes, size_t size, struct form_events *out)
 	out->n = 0;
 	out->ntokens = 0;
 	msgpack_unpacked_init(&unpacked);
-	if (msgpack_unpack_next(&unpacked, bytes, size, &at) == MSGPACK_UNPACK_SUCCESS) {
+	if (is_whole(bytes, size) && msgpack_unpack_next(&unpacked, bytes, size, &at) == MSGPACK_UNPACK_SUCCESS) {
 		const msgpack_object *root = &unpacked.data;
 
 		if (root->type == MSGPACK_OBJECT_ARRAY && root->via.array.size >= 2)
