@@ -22,6 +22,7 @@ import report
 import scratch
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+NIXL = os.path.join(os.path.dirname(os.path.dirname(HERE)), "python", "nixl")
 MARKS = ("<!-- sglang: begin -->", "<!-- sglang: end -->")
 PATIENCE = 300
 
@@ -38,7 +39,7 @@ class Lab:
         job = {"model": os.path.join(self.args.engines, "models/tiny-llama"), "prompts": self.prompts, "engine": engine, "out": name + ".out", **job}
         with open(name + ".json", "w") as f:
             json.dump(job, f)
-        path = os.pathsep.join([self.args.package, HERE, os.path.join(self.args.engines, "stubs")])
+        path = os.pathsep.join([self.args.package, HERE, os.path.join(self.args.engines, "stubs"), NIXL])
         env = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "SGLANG_USE_CPU_ENGINE": "1", "PYTHONPATH": path, **(env or {})}
         process = subprocess.Popen([os.path.join(self.args.engines, "sglang/bin/python"), os.path.join(HERE, "sglang_worker.py"), name + ".json"], env=env,
                                    stdout=open(name + ".log", "w"), stderr=subprocess.STDOUT, start_new_session=True)
@@ -144,6 +145,12 @@ def scenario_sglang_copied(lab):
 
 def scenario_sglang_tp2(lab):
     return three_rounds(lab, hicache(tp=2, path=lab.fresh("s4"), disk_bytes="1GiB"), env={"SGLANG_CPU_OMP_THREADS_BIND": "0|1"})
+
+
+def scenario_sglang_nixl(lab):
+    """SGLang's own backend for NIXL, over the module nixl."""
+    env = {"SGLANG_HICACHE_NIXL_BACKEND_PLUGIN": "POSIX", "SGLANG_HICACHE_NIXL_BACKEND_STORAGE_DIR": lab.fresh("nixl")}
+    return three_rounds(lab, hicache(backend="nixl"), env=env)
 
 
 def scenario_sglang_canary(lab):
