@@ -207,7 +207,7 @@ void tn_sessions_share(struct tn_cache *cache)
 {
 	const struct tn_tier_base *t = cache->row.durable ? cache->row.durable : cache->row.memory;
 
-	if (cache->nattached > 0 && t)
+	if (t)
 		__atomic_store_n(&cache->lease_blocks, t->ops->capacity(t) / 2, __ATOMIC_RELAXED);
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Hints of this process, and of those that have attached. Each is queued and followed by one thread, so that neither the answer nor the time it
- * takes says what the cache has. A pin holds a lease (tn_match), which the thread ends in time. A hint holds a handle of its space.
+ * takes says what the cache has. A pin holds a lease, which the thread ends in time; all pins together may keep what one attached process may. A hint
+ * holds a handle of its space.
  */
 #include "front/hints.h"
 
@@ -30,6 +31,7 @@ struct hint {
 struct tn_hints {
 	struct tn_cache *cache;
 	pthread_t thread;
+	struct tn_holder pins; /* the thread's */
 	pthread_mutex_t lock; /* of what follows */
 	pthread_cond_t changed;
 	struct tn_list queued, held;
@@ -76,7 +78,7 @@ static void follow(struct tn_hints *h, struct hint *hint)
 		tn_owner_call(h->cache, demote_on_owner, hint);
 	else if (hint->kind == TN_HINT_PREFETCH)
 		tn_prefetch(hint->space, hint->keys, hint->n < most ? hint->n : most, hint->until_ns);
-	else if (tn_match(hint->space, hint->keys, hint->n, NULL, &match, TN_MATCH_PIN) > 0)
+	else if (tn_match_answer(&h->pins, hint->space, hint->keys, hint->n, NULL, &match, TN_MATCH_PIN) > 0)
 		hint->pin = match.pin;
 }
 
@@ -149,6 +151,12 @@ static int start(struct tn_cache *cache, struct tn_hints **out)
 
 	if (!h)
 		return tn_fail(-ENOMEM, "tn_hint: no memory");
+	rc = tn_holder_init(&h->pins, cache);
+	if (rc) {
+		tn_put(cache->alloc, h, sizeof(*h));
+		return rc;
+	}
+	h->pins.leases.own = 0; /* sessions alone have leases of their own */
 	h->cache = cache;
 	pthread_mutex_init(&h->lock, NULL);
 	tn_cond_init(&h->changed);
@@ -158,6 +166,7 @@ static int start(struct tn_cache *cache, struct tn_hints **out)
 	if (rc) {
 		pthread_cond_destroy(&h->changed);
 		pthread_mutex_destroy(&h->lock);
+		tn_holder_fini(&h->pins, cache);
 		tn_put(cache->alloc, h, sizeof(*h));
 		return tn_fail(rc, "tn_hint: no thread");
 	}
@@ -203,6 +212,7 @@ void tn_hints_stop(struct tn_cache *cache)
 	free_all(h, &h->held);
 	pthread_cond_destroy(&h->changed);
 	pthread_mutex_destroy(&h->lock);
+	tn_holder_fini(&h->pins, cache);
 	tn_put(cache->alloc, h, sizeof(*h));
 	cache->hints = NULL;
 }

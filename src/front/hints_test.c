@@ -98,12 +98,39 @@ static void answers_do_not_tell_what_is_there_and_are_bounded(void **state)
 	rig_tear_down(&r); /* with pins held */
 }
 
+/* All that hints pin is not more than what one attached process may: half of the store. */
+static void pins_leave_half_of_the_store_to_others(void **state)
+{
+	uint64_t capacity, until;
+	uint32_t saved = 0, later = 0;
+	struct rig r;
+
+	rig_init(&r, 4u << 20, 0, 64);
+	r.o.attached = true;
+	rig_must_open(&r);
+	capacity = rig_stats(&r).capacity_blocks;
+	assert_in_range(capacity, 2 * BLOCKS, BLOCKS * TN_HINTS_TENANT); /* so that hints could pin all of it */
+	for (uint64_t i = 0; i < capacity; i += BLOCKS)
+		saved += rig_save(r.s, 1 + i, BLOCKS, 0).stored;
+	for (uint64_t i = 0; i < capacity; i += BLOCKS)
+		assert_int_equal(hint(r.s, TN_HINT_PIN, 1 + i, BLOCKS, SECONDS(60)), 0);
+	until = tn_test_now() + SECONDS(1) / 2; /* the pins of all hints are taken by then */
+	while (tn_test_now() < until)
+		usleep(10000);
+	for (uint64_t i = 0; i < capacity; i += BLOCKS)
+		later += rig_save(r.s, 10001 + i, BLOCKS, 0).stored;
+	print_message("# of %llu blocks %u were saved, and %u beside their pins\n", (unsigned long long)capacity, saved, later);
+	assert_in_range(later, capacity / 2, 2 * capacity);
+	rig_tear_down(&r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(blocks_leave_host_memory_and_come_back_as_hinted),
 		cmocka_unit_test(a_pin_holds_blocks_until_its_time_is_over),
 		cmocka_unit_test(answers_do_not_tell_what_is_there_and_are_bounded),
+		cmocka_unit_test(pins_leave_half_of_the_store_to_others),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
