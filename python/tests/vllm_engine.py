@@ -122,7 +122,7 @@ class Engine:
         r.local = len(shares)
         answer = self.scheduler.matched(r, r.local * SIZE)
         while answer[0] is None:  # as vLLM does: it asks again in each step, and naps after one that computes nothing
-            self.step()
+            self.step([other for other in self.requests.values() if other is not r and other.waits])
             time.sleep(0.001)
             r.asked += 1
             answer = self.scheduler.matched(r, r.local * SIZE)
