@@ -190,7 +190,7 @@ bool tn_watch_extend(struct tn_watch *w, tn_block b, uint64_t ttl_ns)
 
 bool tn_watch_expires(const struct tn_watch *w, tn_block b)
 {
-	return w->expiry[b] != 0;
+	return __atomic_load_n(&w->expiry[b], __ATOMIC_RELAXED) != 0;
 }
 
 bool tn_watch_expired(const struct tn_watch *w, tn_block b)

@@ -574,6 +574,163 @@ static void what_is_no_question_ends_its_connection_alone(void **state)
 	tear_down();
 }
 
+/* ---- what a hostile reviewer tried --------------------------------------------------------------------------------- */
+
+static void what_has_a_time_to_live_is_not_given_away(void **state)
+{
+	struct tn_save_opts o;
+	struct tn_save *save;
+
+	set_up(0, secret);
+	rig_save(pair.a.s, 1, 4, 0);
+	tn_save_opts_init(&o);
+	o.ttl_ns = 60 * RIG_SECOND;
+	save = rig_save_begin(pair.a.s, 5, 4, 0, &o);
+	rig_save_give(pair.a.s, save);
+	rig_save_end(pair.a.s, save);
+	assert_int_equal(rig_match(pair.a.s, 1, 8), 8);
+	assert_int_equal(ask(1, 8, 5 * RIG_SECOND), 4);
+	tear_down();
+}
+
+static void half_a_question_keeps_no_load(void **state)
+{
+	struct {
+		struct tn_xfer_message head;
+		struct question q;
+	} m[5];
+	struct {
+		struct tn_xfer_message head;
+		struct tn_peer_answer a;
+	} r;
+	uint64_t begin;
+	int fd[3];
+
+	set_up(0, secret);
+	rig_save(pair.a.s, 1, BLOCKS, 0);
+	for (uint32_t i = 0; i < 5; i++) {
+		m[i].head = (struct tn_xfer_message){TN_PEER_GET, sizeof(struct question)};
+		m[i].q = question(1 + i, i);
+	}
+	for (int k = 0; k < 3; k++)
+		fd[k] = join_as_peer();
+	for (int k = 0; k < 2; k++) /* together they have all of the loads */
+		assert_int_equal(send(fd[k], m, 4 * sizeof(m[0]) + 4, MSG_NOSIGNAL), 4 * sizeof(m[0]) + 4);
+	usleep(100000);
+	begin = rig_now(&pair.b);
+	assert_int_equal(send(fd[2], m, sizeof(m[0]), MSG_NOSIGNAL), sizeof(m[0]));
+	assert_int_equal(recv(fd[2], &r, sizeof(r), MSG_WAITALL), sizeof(r));
+	assert_int_equal(r.a.status, 0);
+	assert_in_range(rig_now(&pair.b) - begin, 0, 3 * RIG_SECOND);
+	for (int k = 0; k < 3; k++)
+		close(fd[k]);
+	tear_down();
+}
+
+/* A server that finds all, and has the same status for all blocks. */
+struct strange {
+	struct tn_xfer_listener listener;
+	pthread_t thread;
+	int status;
+};
+
+static void *run_strange(void *arg)
+{
+	struct tn_xfer_shake shake = {.key_bytes = sizeof(struct tn_secret), .name = {"", "strange"}, .generation = {0, 1}};
+	uint64_t until = rig_deadline(&pair.b);
+	struct strange *s = arg;
+	struct tn_xfer_socket sock;
+	struct tn_xfer_message head;
+	struct tn_peer_answer a = {0};
+	struct {
+		struct tn_peer_ask ask;
+		struct tn_key keys[TN_OBJECT_NAMES];
+	} in;
+
+	assert_int_equal(tn_secret_read(pair.peers, (struct tn_secret *)(void *)shake.key), 0);
+	while (tn_xfer_accept(s->listener.sock.fd, &sock))
+		usleep(1000);
+	assert_int_equal(tn_xfer_shake_answer(sock.fd, &shake, until), 0);
+	assert_int_equal(tn_xfer_receive(sock.fd, &head, &in, sizeof(in), until), 0);
+	while (tn_xfer_send_all(sock.fd, TN_PEER_ANSWER, &a, sizeof(a), until) == 0 && tn_xfer_receive(sock.fd, &head, &in, sizeof(in), until) == 0) {
+		a = (struct tn_peer_answer){.id = in.ask.id, .slot = in.ask.slot};
+		if (head.type == TN_PEER_FIND)
+			a.found = in.ask.n;
+		else
+			a.status = s->status;
+	}
+	tn_xfer_socket_close(&sock);
+	return NULL;
+}
+
+static void a_status_that_no_peer_has_ends_the_connection(void **state)
+{
+	struct strange s = {.status = -EINPROGRESS};
+	struct tn_load_opts o;
+	struct tn_load *load;
+
+	memset(&pair, 0, sizeof(pair));
+	open_a(0, 16u << 20); /* for its secret */
+	assert_int_equal(tn_xfer_listen("tcp:127.0.0.1:0", rig_deadline(&pair.a), &s.listener), 0);
+	open_b(strrchr(s.listener.address, ':') + 1, secret);
+	assert_int_equal(pthread_create(&s.thread, NULL, run_strange, &s), 0);
+	rig_until(&pair.b, ask(1, 4, RIG_SECOND) == 4);
+	tn_load_opts_init(&o);
+	o.deadline_ns = rig_now(&pair.b) + 20 * RIG_SECOND;
+	load = rig_load_begin(pair.b.s, 1, 4, 0, &o);
+	assert_int_equal(tn_load_wait(load, 0, rig_now(&pair.b) + 15 * RIG_SECOND), 0);
+	assert_int_equal(tn_load_end(load, rig_now(&pair.b) + 15 * RIG_SECOND, NULL), 0);
+	pthread_join(s.thread, NULL);
+	tn_xfer_socket_close(&s.listener.sock);
+	tear_down();
+}
+
+/* A peer that reads slots where they lie, and stands still. */
+static int run_client(char **argv)
+{
+	open_rig(&pair.b, 0, 2u << 20);
+	pair.b.o.cache.cluster_secret_file = argv[1];
+	snprintf(pair.remote, sizeof(pair.remote), "peer,host=127.0.0.1,port=%s,secret_file=%s", argv[3], argv[2]);
+	pair.b.o.cache.remote = pair.remote;
+	rig_must_open(&pair.b);
+	rig_until(&pair.b, ask(1, 8, RIG_SECOND) == 8);
+	if (rig_load(pair.b.s, 1, 8) != 8 || write(STDOUT_FILENO, "x", 1) != 1)
+		return 1;
+	pause();
+	return 0;
+}
+
+static void a_peer_that_stands_still_does_not_keep_the_cache_open(void **state)
+{
+	int from[2], status;
+	uint64_t begin;
+	pid_t pid;
+	char x;
+
+	memset(&pair, 0, sizeof(pair));
+	open_a(0, 16u << 20);
+	rig_save(pair.a.s, 1, 8, 0);
+	assert_int_equal(pipe(from), 0);
+	pid = fork();
+	if (pid == 0) {
+		dup2(from[1], STDOUT_FILENO);
+		execl("/proc/self/exe", "peer", pair.cluster, pair.peers, strrchr(tn_peer_server_address(pair.server), ':') + 1, "client", NULL);
+		_exit(1);
+	}
+	close(from[1]);
+	assert_int_equal(read(from[0], &x, 1), 1);
+	assert_int_equal(served().mapped_blocks, 8);
+	kill(pid, SIGSTOP);
+	assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
+	begin = rig_now(&pair.a);
+	tn_peer_server_end(pair.server);
+	rig_tear_down(&pair.a);
+	assert_in_range(rig_now(&pair.a) - begin, 0, 10 * RIG_SECOND);
+	kill(pid, SIGKILL);
+	waitpid(pid, &status, 0);
+	close(from[0]);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -591,9 +748,15 @@ int main(int argc, char **argv)
 		cmocka_unit_test(strangers_are_kept_out_and_hold_up_nobody),
 		cmocka_unit_test(a_peer_that_takes_no_answers_holds_up_no_other),
 		cmocka_unit_test(what_is_no_question_ends_its_connection_alone),
+		cmocka_unit_test(what_has_a_time_to_live_is_not_given_away),
+		cmocka_unit_test(half_a_question_keeps_no_load),
+		cmocka_unit_test(a_status_that_no_peer_has_ends_the_connection),
+		cmocka_unit_test(a_peer_that_stands_still_does_not_keep_the_cache_open),
 	};
 
 	if (argc == 4)
 		return run_child(argv);
+	if (argc == 5)
+		return run_client(argv);
 	return tn_test_ran(cmocka_run_group_tests_name("peer", tests, NULL, NULL));
 }

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <tenuto/peer.h>
 #include <unistd.h>
@@ -274,6 +275,16 @@ static int take_question(struct conn *c)
 	return head.type == TN_PEER_GET && c->in.ask.n == 1 ? want_block(c) : -EPROTO;
 }
 
+/* All of the next message has come: none of the loads under way has to wait for the rest. */
+static bool is_whole(const struct conn *c)
+{
+	struct tn_xfer_message head;
+	int there = 0;
+
+	return recv(c->sock.fd, &head, sizeof(head), MSG_PEEK | MSG_DONTWAIT) == sizeof(head) && ioctl(c->sock.fd, FIONREAD, &there) == 0 &&
+	       (uint64_t)there >= sizeof(head) + (uint64_t)head.bytes;
+}
+
 static int answer_questions(struct conn *c)
 {
 	int rc = 0;
@@ -282,7 +293,7 @@ static int answer_questions(struct conn *c)
 		struct pollfd p = {.fd = c->sock.fd, .events = POLLIN};
 		int n = poll(&p, 1, c->n ? 0 : -1);
 
-		if (n > 0)
+		if (n > 0 && (c->n == 0 || is_whole(c)))
 			rc = take_question(c);
 		else if (c->n)
 			rc = give_block(c);

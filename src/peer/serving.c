@@ -30,21 +30,38 @@ static void clear_pool(struct tn_serving_slot *slot)
 	slot->pool = NULL;
 }
 
+static void clear_loaded(struct tn_serving_slot *slot)
+{
+	clear_pool(slot);
+	tn_memory_unregister(slot->registered);
+	tn_memory_free(slot->loaded);
+	slot->loaded = NULL;
+	slot->registered = NULL;
+}
+
 /* Bytes that a peer may still read stay where they are, for good. */
-static int clear_slot(struct tn_serving *s, struct tn_serving_slot *slot, uint64_t deadline_ns)
+static int clear_shared(struct tn_serving *s, struct tn_serving_slot *slot, uint64_t deadline_ns)
 {
 	const struct tn_xfer_section section = section_of(slot);
 	int rc = slot->shared ? tn_xfer_deregister(s->agent, TN_XFER_DRAM, &section, 1, deadline_ns) : 0;
 
 	if (rc)
 		return rc;
-	clear_pool(slot);
-	tn_memory_unregister(slot->registered);
-	tn_memory_free(slot->memory);
+	if (slot->memory != slot->loaded)
+		tn_memory_free(slot->memory);
 	slot->memory = NULL;
-	slot->registered = NULL;
-	slot->bytes = 0;
 	slot->shared = slot->told = false;
+	return 0;
+}
+
+static int clear_slot(struct tn_serving *s, struct tn_serving_slot *slot, uint64_t deadline_ns)
+{
+	int rc = clear_shared(s, slot, deadline_ns);
+
+	if (rc)
+		return rc;
+	clear_loaded(slot);
+	slot->bytes = 0;
 	return 0;
 }
 
@@ -57,8 +74,26 @@ void tn_serving_destroy(struct tn_serving *s)
 
 		if (s->slot[i].load)
 			tn_serving_end(s, i, &bytes);
-		clear_slot(s, &s->slot[i], deadline_ns);
+		clear_shared(s, &s->slot[i], deadline_ns);
+		clear_loaded(&s->slot[i]);
 	}
+}
+
+/* Memory for a copy that peers of this machine may map. Without one the bytes go over the connection. */
+static void share(struct tn_serving *s, struct tn_serving_slot *slot)
+{
+	struct tn_xfer_section section;
+	void *memory;
+
+	slot->memory = slot->loaded;
+	if (!s->agent || tn_memory_alloc(slot->bytes, NULL, &memory))
+		return;
+	section = (struct tn_xfer_section){.address = (uintptr_t)memory, .bytes = slot->bytes};
+	slot->shared = tn_xfer_register(s->agent, TN_XFER_DRAM, &section, 1) == 0;
+	if (slot->shared)
+		slot->memory = memory;
+	else
+		tn_memory_free(memory);
 }
 
 static int make_memory(struct tn_serving *s, struct tn_serving_slot *slot, uint64_t bytes)
@@ -71,20 +106,17 @@ static int make_memory(struct tn_serving *s, struct tn_serving_slot *slot, uint6
 	rc = rc ? rc : tn_memory_alloc(bytes, NULL, &memory);
 	if (rc)
 		return rc;
-	slot->memory = memory;
+	slot->loaded = memory;
 	slot->bytes = bytes;
 	range = (struct tn_memory_range){.address = memory, .bytes = bytes};
 	tn_memory_desc_init(&desc);
 	desc.ranges = &range;
 	desc.nranges = 1;
 	rc = tn_memory_register(s->cache, &desc, &slot->registered);
-	if (rc == 0 && s->agent) {
-		const struct tn_xfer_section section = section_of(slot);
-
-		slot->shared = tn_xfer_register(s->agent, TN_XFER_DRAM, &section, 1) == 0;
-	}
 	if (rc)
 		clear_slot(s, slot, 0);
+	else
+		share(s, slot);
 	return rc;
 }
 
@@ -128,14 +160,24 @@ static int fit(struct tn_serving *s, struct tn_serving_slot *slot, const struct 
 
 /* ---- blocks -------------------------------------------------------------------------------------------------------- */
 
-/* How many of the first keys lie here: what lies at another peer, or in an object store, others can get there themselves. */
+static bool stays(const struct tn_space *space, const struct tn_key *key)
+{
+	tn_block b = tn_registry_find_one(space->cache->registry, space->index, key, false);
+
+	return b != TN_BLOCK_NONE && !tn_watch_expires(space->cache->watch, b);
+}
+
+/*
+ * How many of the first keys lie here, and may leave: what lies at another peer, or in an object store, others can get there themselves; what has a time to
+ * live would come to them without it.
+ */
 static uint32_t lies_here(struct tn_space *space, const struct tn_key *keys, uint32_t n, struct tn_match *match, unsigned flags)
 {
 	uint8_t tiers[TN_OBJECT_NAMES];
 	int found = tn_match(space, keys, n, tiers, match, flags);
 	uint32_t here = 0;
 
-	while (here < (uint32_t)(found > 0 ? found : 0) && match->first == 0 && tiers[here] != TN_TIER_REMOTE)
+	while (here < (uint32_t)(found > 0 ? found : 0) && match->first == 0 && tiers[here] != TN_TIER_REMOTE && stays(space, &keys[here]))
 		here++;
 	return here;
 }
@@ -196,15 +238,16 @@ int tn_serving_begin(struct tn_serving *s, uint32_t slot, const struct tn_key *s
 	return rc;
 }
 
-static void put_header(struct tn_serving_slot *slot)
+/* The copy for the peer, if there is one, and the header before it. */
+static void put_object(struct tn_serving_slot *slot)
 {
 	const struct tn_shape *shape = &slot->space->shape;
-	const unsigned char *data = slot->memory + tn_object_header_bytes(shape);
-	uint64_t checks[TN_LAYERS_MAX];
+	uint64_t at = tn_object_header_bytes(shape), checks[TN_LAYERS_MAX];
 	struct tn_tier_move m = {.space = {slot->space->id, slot->space->epoch}, .key = slot->key, .shape = shape, .checks = checks};
 
-	for (uint32_t l = 0; l < shape->layers; l++)
-		checks[l] = tn_checksum(data + (uint64_t)l * shape->padded_bytes, shape->object_bytes);
+	for (uint32_t l = 0; l < shape->layers; l++, at += shape->padded_bytes)
+		checks[l] = slot->shared ? tn_checksum_copy(slot->memory + at, slot->loaded + at, shape->object_bytes, true) :
+					   tn_checksum(slot->loaded + at, shape->object_bytes);
 	tn_object_encode(&m, slot->memory);
 }
 
@@ -218,7 +261,7 @@ int tn_serving_end(struct tn_serving *s, uint32_t slot, uint64_t *bytes)
 	at->load = NULL;
 	*bytes = tn_object_header_bytes(shape) + shape->slot_bytes;
 	if (good == 1)
-		put_header(at);
+		put_object(at);
 	release_space(s, at);
 	return good == 1 ? 0 : -ENOENT;
 }

@@ -3,7 +3,8 @@
  * The memory that one peer gets its blocks in: by slot of the peer's, as much as its last block has. A block is loaded into it as by any caller of the cache, with the
  * lowest priority, and gets the header of an object (tier/remote/object.h) before it.
  *
- * Peers of the same machine map the slots through the transfer agent. They can write there, too, and harm what they themselves asked for, which they verify.
+ * Peers of the same machine map a copy of the slots through the transfer agent. They can write there, too, and harm what they themselves asked for, which
+ * they verify; what the cache loads and judges lies in memory that is this process's alone.
  *
  * One thread per peer.
  */
@@ -16,9 +17,10 @@
 #include "tier/remote/client.h"
 
 struct tn_serving_slot {
-	unsigned char *memory; /* NULL: none yet */
+	unsigned char *loaded; /* where the cache puts a block; NULL: there is no memory yet */
+	unsigned char *memory; /* where the object lies for the peer: the agent's, or the same */
 	uint64_t bytes;
-	struct tn_memory *registered;
+	struct tn_memory *registered; /* loaded */
 	struct tn_pool *pool;
 	struct tn_key space_id; /* that the pool is made for */
 	bool shared, told; /* the agent has it; and the peer knows */

@@ -178,7 +178,7 @@ def what_store_tools_are_given_is_told_once_and_with_what_is_wrong():
 
 def only_a_few_verbs_have_no_json():
     without = [v for v in all_verbs() if (v[-1] not in NESTED or len(v) > 1) and "--json" not in tenuto(*v, "--help").out]
-    if without != [["workload"], ["store", "format"]] + [["xfer", v] for v in ("info", "listen", "put", "get")]:
+    if without != [["workload"], ["events"], ["store", "format"], ["volume"]] + [["xfer", v] for v in ("info", "listen", "put", "get")]:
         fail("docs/program.md says which have no --json; it is %s" % without)
 
 

@@ -249,7 +249,7 @@ static int read_answer(struct peer *p, struct tn_peer_answer *a, const unsigned 
 		return rc;
 	memcpy(a, p->message, sizeof(*a));
 	*metadata = p->message + sizeof(*a);
-	return a->metadata == head.bytes - sizeof(*a) && a->slot < TN_OBJECT_SLOTS && a->status <= 0 ? 0 : -EPROTO;
+	return a->metadata == head.bytes - sizeof(*a) && a->slot < TN_OBJECT_SLOTS && a->status <= 0 && a->status != -EINPROGRESS ? 0 : -EPROTO;
 }
 
 static int join(struct peer *p, uint64_t deadline_ns)
