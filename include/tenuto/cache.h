@@ -388,7 +388,7 @@ TN_API int tn_prefetch(struct tn_space *space, const struct tn_key *keys, size_t
  * @first_page, @npages: sub-range of the pages of keys[0..n) to write; npages 0: all. Pages outside it are
  *               not touched; the page index array still has n * pages_per_block entries
  * @deadline_ns: give up then: what has not arrived is a miss
- * @priority:    higher first; among equals the earlier needed one
+ * @priority:    higher first; among equals the earlier needed one. Of INT32_MIN nothing is kept in memory besides, or counts as reuse for remotes
  * @input_tokens: tokens the engine computes beyond what is loaded (after tn_plan with those of its recompute_blocks):
  *               with the space's slack table it tells when each layer is needed; 0: not known
  * @start_ns:    when compute of layer 0 may begin; 0: as soon as it is there

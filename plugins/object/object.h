@@ -32,7 +32,7 @@ enum object_op {
  * @op:     enum object_op
  * @key:    of the object
  * @offset: OBJECT_GET: of the first byte
- * @bytes:  how many; OBJECT_GET: at least 1, and fewer in the store are -EIO
+ * @bytes:  how many; OBJECT_GET: at least 1, and fewer in the store are -ENODATA
  * @iov, @niov: where they go to or come from
  * @if_absent: OBJECT_PUT: -EEXIST if there is such an object. -EIO if it is found after a try that failed, because that try may have made it
  * @stop:   becomes 1 (atomic) when the transfer is to end early, before the client's poke; NULL: nobody stops it
@@ -40,7 +40,7 @@ enum object_op {
  * @arg:    the caller's own
  * @failed: a try has failed, whether or not another one follows: why, in words, until it returns; NULL: nobody asks
  * @done:   the end: nothing reads or writes the buffers any more
- * @code:   0; -ENOENT: no such object; -EACCES: the store refuses; -EEXIST; -EIO: short, damaged, or the store fails; -ECONNREFUSED, -EHOSTUNREACH; -ENOSPC;
+ * @code:   0; -ENOENT: no such object; -EACCES: the store refuses; -EEXIST; -ENODATA: short; -EIO: damaged, or the store fails; -ECONNREFUSED, -EHOSTUNREACH; -ENOSPC;
  *          -ETIMEDOUT: the deadline, and no try has failed; -ECANCELED
  * @moved:  bytes that are in their place; of OBJECT_PUT all or none
  * @tries:  that were begun, of a transfer that is one request

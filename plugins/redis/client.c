@@ -308,11 +308,9 @@ static bool is_stopped(const struct redis_request *r)
 	return r->transfer->stop && __atomic_load_n(r->transfer->stop, __ATOMIC_ACQUIRE);
 }
 
-/* Ends what was stopped or is late, and sends what waits. Return: when there is something to do again. */
-static uint64_t step_requests(struct redis_client *c, uint64_t now)
+/* Ends what was stopped or is late, and sends what waits. */
+static void step_requests(struct redis_client *c, uint64_t now)
 {
-	uint64_t next_ns = UINT64_MAX;
-
 	for (struct redis_request *r = c->requests, *next; r; r = next) {
 		uint64_t deadline_ns = r->transfer->deadline_ns;
 
@@ -325,11 +323,22 @@ static uint64_t step_requests(struct redis_client *c, uint64_t now)
 			end_early(c, r, r->failure ? r->failure : -ETIMEDOUT);
 			continue;
 		}
-		next_ns = deadline_ns < next_ns ? deadline_ns : next_ns;
-		if (!r->connection && r->resume_ns > now)
-			next_ns = r->resume_ns < next_ns ? r->resume_ns : next_ns;
-		else if (!r->connection)
-			send_request(c, r); /* may end it */
+		if (!r->connection && r->resume_ns <= now)
+			send_request(c, r); /* may end it, or let it wait once more */
+	}
+}
+
+/* When there is something to do for a request again, if nothing comes before: of those that wait for another try, too. */
+static uint64_t requests_due(const struct redis_client *c, uint64_t now)
+{
+	uint64_t next_ns = UINT64_MAX;
+
+	for (const struct redis_request *r = c->requests; r; r = r->next) {
+		uint64_t due_ns = r->transfer->deadline_ns;
+
+		if (!r->connection && r->resume_ns > now && r->resume_ns < due_ns)
+			due_ns = r->resume_ns;
+		next_ns = due_ns < next_ns ? due_ns : next_ns;
 	}
 	return next_ns;
 }
@@ -402,8 +411,9 @@ static void *run(void *arg)
 		uint64_t now = object_now_ns(), requests_ns, stall_ns;
 
 		take_posted(c);
-		requests_ns = step_requests(c, now);
+		step_requests(c, now);
 		stall_ns = watch(c, &w, now);
+		requests_ns = requests_due(c, now); /* what watch gave up is among them */
 		wait_and_step(c, &w, requests_ns < stall_ns ? requests_ns : stall_ns);
 	}
 	return NULL;

@@ -523,6 +523,12 @@ static inline enum tn_reach tn_read_reach(const struct tn_read_item *item)
 	return item->r->op.cache->row.tier[item->tier]->ops->traits.reach;
 }
 
+/* For somebody to whom this cache is not nearest: what is read stays where it is. */
+static inline bool tn_read_passes(const struct tn_reading *r)
+{
+	return !r->prefetch && r->op.priority == INT32_MIN;
+}
+
 /* Whether it comes from the near tier. */
 static inline bool tn_read_is_near(const struct tn_read_item *item)
 {

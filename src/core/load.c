@@ -192,7 +192,7 @@ static void item_ends(struct tn_read_item *item)
 	}
 	if (loaded)
 		count_loaded(item);
-	if (loaded && !item->r->prefetch && !item->partial && cache->row.memory && tn_tier_has(cache->row.memory, item->block))
+	if (loaded && !item->r->prefetch && !tn_read_passes(item->r) && !item->partial && cache->row.memory && tn_tier_has(cache->row.memory, item->block))
 		tn_offload_further(&cache->offloads, item->block, TN_OFFER_REUSED);
 	tn_read_kept_near(item);
 	item->r->from_near -= item->state == TN_READ_COPY && tn_read_is_near(item);

@@ -19,7 +19,7 @@ static void want_promotion(struct tn_read_item *item)
 	struct tn_tier_base *t = cache->row.memory;
 	struct tn_place_wait wait = {0};
 
-	if (!tn_space_in(space, t) || item->partial || tn_tier_residency(t, item->block) != TN_ABSENT)
+	if (!tn_space_in(space, t) || item->partial || tn_read_passes(item->r) || tn_tier_residency(t, item->block) != TN_ABSENT)
 		return;
 	tn_place_wait_init(&wait, space, t);
 	if (tn_tier_place(t, &wait, 1, &item->memory) == 1)

@@ -287,16 +287,20 @@ static bool is_whole(const struct conn *c)
 
 static int answer_questions(struct conn *c)
 {
+	uint32_t taken = 0; /* since a block was given: whoever asks on and on shall keep no load */
 	int rc = 0;
 
 	while (rc == 0) {
 		struct pollfd p = {.fd = c->sock.fd, .events = POLLIN};
 		int n = poll(&p, 1, c->n ? 0 : -1);
 
-		if (n > 0 && (c->n == 0 || is_whole(c)))
+		if (n > 0 && (c->n == 0 || (taken < DEPTH && is_whole(c)))) {
 			rc = take_question(c);
-		else if (c->n)
+			taken++;
+		} else if (c->n) {
 			rc = give_block(c);
+			taken = 0;
+		}
 	}
 	return rc;
 }

@@ -169,15 +169,17 @@ static bool stays(const struct tn_space *space, const struct tn_key *key)
 
 /*
  * How many of the first keys lie here, and may leave: what lies at another peer, or in an object store, others can get there themselves; what has a time to
- * live would come to them without it.
+ * live would come to them without it. Or what tn_match says.
  */
-static uint32_t lies_here(struct tn_space *space, const struct tn_key *keys, uint32_t n, struct tn_match *match, unsigned flags)
+static int lies_here(struct tn_space *space, const struct tn_key *keys, uint32_t n, struct tn_match *match, unsigned flags)
 {
 	uint8_t tiers[TN_OBJECT_NAMES];
 	int found = tn_match(space, keys, n, tiers, match, flags);
-	uint32_t here = 0;
+	int here = 0;
 
-	while (here < (uint32_t)(found > 0 ? found : 0) && match->first == 0 && tiers[here] != TN_TIER_REMOTE && stays(space, &keys[here]))
+	if (found < 0)
+		return found;
+	while (here < found && match->first == 0 && tiers[here] != TN_TIER_REMOTE && stays(space, &keys[here]))
 		here++;
 	return here;
 }
@@ -186,13 +188,13 @@ uint32_t tn_serving_find(const struct tn_serving *s, const struct tn_key *space_
 {
 	struct tn_match match = {.size = sizeof(match)};
 	struct tn_space *space;
-	uint32_t found;
+	int found;
 
 	if (tn_space_of_id(s->cache, space_id, &space))
 		return 0;
 	found = lies_here(space, keys, n, &match, 0);
 	tn_space_close(space);
-	return found;
+	return found > 0 ? (uint32_t)found : 0;
 }
 
 static int start_load(struct tn_serving_slot *slot, const struct tn_key *key)
@@ -223,11 +225,12 @@ int tn_serving_begin(struct tn_serving *s, uint32_t slot, const struct tn_key *s
 {
 	struct tn_match match = {.size = sizeof(match)};
 	struct tn_serving_slot *at = &s->slot[slot];
-	int rc = tn_space_of_id(s->cache, space_id, &at->space);
+	int rc = tn_space_of_id(s->cache, space_id, &at->space), found;
 
 	if (rc)
 		return rc;
-	rc = lies_here(at->space, key, 1, &match, TN_MATCH_PIN) ? 0 : -ENOENT;
+	found = lies_here(at->space, key, 1, &match, TN_MATCH_PIN);
+	rc = found > 0 ? 0 : found < 0 ? found : -ENOENT;
 	at->pin = match.pin;
 	rc = rc ? rc : fit(s, at, at->space);
 	rc = rc ? rc : start_load(at, key);

@@ -53,12 +53,14 @@ static int socket_open(int family, struct tn_xfer_socket *out)
 static void keep_alive(int fd)
 {
 	int on = 1, idle = KEEP_IDLE_S, interval = KEEP_INTERVAL_S, probes = KEEP_PROBES;
+	unsigned unacknowledged_ms = (KEEP_IDLE_S + KEEP_INTERVAL_S * KEEP_PROBES) * 1000u; /* bytes that are under way: nothing is probed meanwhile */
 
 	/* They fail on Unix sockets, whose peers cannot go without a sign. */
 	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
 	setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
 	setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof(interval));
 	setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
+	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &unacknowledged_ms, sizeof(unacknowledged_ms));
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 }
 

@@ -229,7 +229,7 @@ static int skip_bytes(struct peer *p, uint64_t bytes)
 
 	for (uint64_t n; bytes && rc == 0; bytes -= n) {
 		n = bytes < SCRATCH_BYTES ? bytes : SCRATCH_BYTES;
-		rc = read_bytes(p, NULL, p->scratch, n);
+		rc = stops(p) ? -ECANCELED : read_bytes(p, NULL, p->scratch, n);
 	}
 	return rc;
 }
