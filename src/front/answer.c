@@ -656,9 +656,9 @@ static int dispatch(struct call *c)
 	case TN_WIRE_SLACK_GET:
 		return get_slack(c);
 	case TN_WIRE_NAMES:
-		return tn_served_names(c->s, space_of(c->s, w.number), c->asked, c->bytes);
+		return check_writes(c->s, "tn_names_give") ? -EROFS : tn_served_names(c->s, space_of(c->s, w.number), c->asked, c->bytes);
 	case TN_WIRE_HINT:
-		return tn_served_hint(space_of(c->s, w.number), c->asked, c->bytes);
+		return check_writes(c->s, "tn_hint") ? -EROFS : tn_served_hint(space_of(c->s, w.number), c->asked, c->bytes);
 	default:
 		return tn_fail(-ENOSYS, "process %d: there is no call %u", (int)c->s->pid, c->kind);
 	}

@@ -2,7 +2,7 @@
 /*
  * Hints of this process, and of those that have attached. Each is queued and followed by one thread, so that neither the answer nor the time it
  * takes says what the cache has. A pin holds a lease, which the thread ends in time; all pins together may keep what one attached process may. A hint
- * holds a handle of its space.
+ * holds a handle of its space until it was followed: a pin needs none.
  */
 #include "front/hints.h"
 
@@ -20,7 +20,8 @@
 
 struct hint {
 	struct tn_list link;
-	struct tn_space *space;
+	struct tn_space *space; /* NULL: it was followed */
+	struct tn_key tenant;
 	enum tn_hint_kind kind;
 	uint64_t until_ns;
 	uint64_t pin; /* 0: the blocks are not there, or it is no pin */
@@ -49,7 +50,8 @@ static void free_hint(struct tn_hints *h, struct hint *hint)
 
 	if (hint->pin)
 		tn_cache_unpin(h->cache, hint->pin);
-	tn_space_close(hint->space);
+	if (hint->space)
+		tn_space_close(hint->space);
 	tn_put(alloc, hint, hint_bytes(hint->n));
 }
 
@@ -111,6 +113,8 @@ static void follow_first(struct tn_hints *h)
 	tn_list_push(&h->held, &hint->link);
 	pthread_mutex_unlock(&h->lock);
 	follow(h, hint);
+	tn_space_close(hint->space);
+	hint->space = NULL;
 	pthread_mutex_lock(&h->lock);
 	if (holds)
 		return;
@@ -224,13 +228,13 @@ static uint32_t count_of_tenant(const struct tn_list *list, const struct tn_key 
 	uint32_t n = 0;
 
 	for (const struct tn_list *pos = list->next; pos != list; pos = pos->next)
-		n += tn_key_eq(&tn_container_of(pos, struct hint, link)->space->tenant, tenant);
+		n += tn_key_eq(&tn_container_of(pos, struct hint, link)->tenant, tenant);
 	return n;
 }
 
 static int push(struct tn_hints *h, struct hint *hint)
 {
-	const struct tn_key *tenant = &hint->space->tenant;
+	const struct tn_key *tenant = &hint->tenant;
 	int rc = 0;
 
 	pthread_mutex_lock(&h->lock);
@@ -278,6 +282,7 @@ static int queue(struct tn_space *space, enum tn_hint_kind kind, const struct tn
 		tn_put(cache->alloc, hint, hint_bytes(n));
 		return rc;
 	}
+	hint->tenant = hint->space->tenant;
 	rc = push(h, hint);
 	if (rc == 0)
 		return 0;
@@ -345,14 +350,23 @@ static size_t keys_of(struct tn_names *names, uint16_t space, const uint64_t *ha
 	return i;
 }
 
-/* Queues a hint for each open space whose keys are those of `space`: the shares of all ranks. */
-static void queue_for_all(struct tn_cache *cache, uint16_t space, enum tn_hint_kind kind, const struct tn_key *keys, size_t n, uint64_t ttl_ns)
+/* Queues a hint for each open space whose keys are those of `space`: the shares of all ranks. Those of an identity that is among `done` have theirs. */
+static void queue_for_all(struct tn_cache *cache, uint16_t space, struct tn_key *done, uint32_t *ndone, enum tn_hint_kind kind, const struct tn_key *keys,
+			  size_t n, uint64_t ttl_ns)
 {
 	struct tn_space *named, *other;
+	uint32_t seen = 0;
 	struct tn_key name;
 
 	if (tn_space_at(cache, space, &named, &name))
 		return;
+	while (seen < *ndone && !tn_key_eq(&done[seen], &named->identity))
+		seen++;
+	if (seen < *ndone) {
+		tn_space_close(named);
+		return;
+	}
+	done[(*ndone)++] = named->identity;
 	for (uint32_t i = 0; i < TN_SPACES_MAX; i++) {
 		if (tn_space_at(cache, i, &other, &name))
 			continue;
@@ -368,7 +382,8 @@ int tn_hint_named(struct tn_cache *cache, enum tn_hint_kind kind, const uint64_t
 	struct tn_named first[SPACES_NAMED];
 	struct tn_names *names;
 	struct tn_key *keys;
-	uint32_t nfirst;
+	struct tn_key done[SPACES_NAMED];
+	uint32_t nfirst, ndone = 0;
 	int rc;
 
 	if (!cache || cache->attached || !hashes)
@@ -384,7 +399,7 @@ int tn_hint_named(struct tn_cache *cache, enum tn_hint_kind kind, const uint64_t
 		return tn_fail(-ENOMEM, "tn_hint_named: no memory for %zu keys", n);
 	nfirst = tn_names_by_hash(names, hashes[0], first, SPACES_NAMED);
 	for (uint32_t i = 0; i < nfirst; i++)
-		queue_for_all(cache, first[i].space, kind, keys, keys_of(names, first[i].space, hashes, n, keys), ttl_ns);
+		queue_for_all(cache, first[i].space, done, &ndone, kind, keys, keys_of(names, first[i].space, hashes, n, keys), ttl_ns);
 	tn_put(cache->alloc, keys, tn_array_bytes(n, sizeof(*keys)));
 	return 0;
 }

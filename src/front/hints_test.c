@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Hints: each does what it says soon, answers the same whatever is there, and is bounded; of a process's own cache and of an attached one. */
 #include <errno.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #include <tenuto/hints.h>
@@ -124,6 +125,24 @@ static void pins_leave_half_of_the_store_to_others(void **state)
 	rig_tear_down(&r);
 }
 
+/* Whoever asks for pins of many spaces takes the numbers of spaces from nobody: closed ones are free again. */
+static void hints_keep_no_space_open(void **state)
+{
+	struct rig_space other;
+	char tenant[16];
+	struct rig r;
+
+	set_up(&r, true);
+	for (uint32_t i = 0; i < TN_SPACES_MAX + 16; i++) {
+		snprintf(tenant, sizeof(tenant), "t%u", i);
+		/* The last hints of spaces just closed may still be queued. */
+		rig_until(&r, rig_space_open(&r, &(struct rig_space_opts){.tenant = tenant, .no_pool = true}, &other) == 0);
+		assert_int_equal(hint(&other, TN_HINT_PIN, 1, BLOCKS, SECONDS(3600)), 0);
+		tn_space_close(other.space);
+	}
+	rig_tear_down(&r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -131,6 +150,7 @@ int main(void)
 		cmocka_unit_test(a_pin_holds_blocks_until_its_time_is_over),
 		cmocka_unit_test(answers_do_not_tell_what_is_there_and_are_bounded),
 		cmocka_unit_test(pins_leave_half_of_the_store_to_others),
+		cmocka_unit_test(hints_keep_no_space_open),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -193,6 +193,7 @@ static int only_reads(const char *dir)
 	rig_pages(r.s, 0, BLOCKS, pages);
 	assert_int_equal(tn_save_begin(r.s->space, r.s->pool, keys, BLOCKS, pages, NULL, &save), -EROFS);
 	assert_int_equal(tn_drop(r.s->space, keys, 1), -EROFS);
+	assert_int_equal(tn_hint(r.s->space, TN_HINT_DEMOTE, keys, 1, 0), -EROFS);
 	assert_int_equal(tn_space_drop(r.s->space, tn_test_deadline()), -EROFS);
 	/* Also if its front does not know that. */
 	r.cache->o.read_only = false;
