@@ -141,7 +141,7 @@ static int view_tokens(const struct tn_geometry *g, struct tn_pool_layout *l)
 			return tn_fail(-EINVAL, "plane %u: a stride of %llu bytes for pages of %u: in the order token, head a group's tokens must be equally far apart. Use "
 				       "the order head, token (TN_PAGE_HND), or pages of a plane one behind the other", i, (unsigned long long)l->stride[i],
 				       tn_geometry_page_bytes(g, i));
-		l->stride[i] = unit_bytes(g, i) * g->planes[i].heads;
+		l->stride[i] = tn_geometry_page_bytes(g, i) / g->page_tokens; /* a head alone may have no whole bytes */
 	}
 	l->npages *= g->page_tokens;
 	return 0;

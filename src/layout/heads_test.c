@@ -295,6 +295,22 @@ static void the_object_of_one_head_has_its_tokens_one_after_the_other(void **sta
 	}
 }
 
+/* The heads of a token have whole bytes together. */
+static void a_head_of_half_bytes_is_as_far_from_the_next_token_as_its_token(void **state)
+{
+	struct tn_geometry model = {.layers = 1, .nplanes = 1, .page_tokens = 16, .pages_per_block = 1, .page_order = TN_PAGE_NHD,
+				    .planes = {{.kind = TN_PLANE_K, .heads = 6, .head_dim = 3, .elem_bits = 4}}};
+	uint64_t base = 0, moved;
+	struct tn_pool_layout layout = {.base = &base, .npages = 8, .stride = {16 * 9}}, view;
+	struct tn_head_groups h;
+
+	assert_int_equal(tn_head_groups_of(&model, &(struct tn_rank_heads){1, 0, 6}, 1, &h), 0);
+	assert_int_equal(h.total, 1);
+	assert_int_equal(tn_head_group_layout(&model, &layout, &h, 0, &moved, &view), 0);
+	assert_int_equal(view.stride[0], 9);
+	assert_int_equal(view.npages, 8 * 16);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -303,6 +319,7 @@ int main(void)
 		cmocka_unit_test(heads_that_no_group_fits_are_refused_with_what_to_do),
 		cmocka_unit_test(ranks_of_each_size_have_the_same_objects),
 		cmocka_unit_test(views_of_two_groups_share_no_bytes),
+		cmocka_unit_test(a_head_of_half_bytes_is_as_far_from_the_next_token_as_its_token),
 		cmocka_unit_test(the_object_of_one_head_has_its_tokens_one_after_the_other),
 	};
 
