@@ -235,7 +235,7 @@ TN_API int tn_heap_reserve(struct tn_heap *heap, const void *key, size_t key_byt
  * here, as copies of the first one. On a device what wrote the bytes has ended; the device sums them, if its driver can.
  *
  * Return: 0 (at least one replica is READY); -ESTALE (the plan has ended, or what a kernel committed is gone: the object is lost, write it again), -EINVAL (a plan
- * that is none).
+ * that is none); what the device failed with when it was to sum (the object is lost, too).
  */
 TN_API int tn_heap_commit(struct tn_heap *heap, const struct tn_heap_plan *plan);
 

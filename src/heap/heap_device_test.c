@@ -94,6 +94,64 @@ static void a_copy_that_fails_leaves_no_object(void **state)
 	tn_heap_destroy(heap);
 }
 
+static int wait_briefly(const struct tn_device_driver *driver, void *stream, uint64_t event, uint64_t deadline_ns)
+{
+	uint64_t soon = tn_now_ns(&tn_clock_system) + 10000000;
+
+	return tn_soft_device_ops.wait(driver, stream, event, deadline_ns < soon ? deadline_ns : soon);
+}
+
+/* The soft device, of which nobody waits for longer than an instant. */
+static struct tn_heap *impatient_heap(void)
+{
+	static struct tn_device_driver_ops ops;
+	static const struct tn_device_driver driver = {.ops = &ops};
+	struct tn_heap_opts o = device_opts();
+
+	ops = tn_soft_device_ops;
+	ops.wait = wait_briefly;
+	o.driver = &driver;
+	heap_new_name();
+	return heap_open(1, 0, &o);
+}
+
+static void an_object_whose_checksum_fails_is_none(void **state)
+{
+	struct tn_soft_device *device = tn_soft_device_of_process();
+	struct tn_heap *heap = impatient_heap();
+	unsigned char *bytes = malloc(BYTES);
+	struct tn_heap_plan plan;
+
+	for (uint64_t key = 1; key < 3; key++) {
+		heap_fill(bytes, BYTES, key);
+		assert_int_equal(tn_heap_open_for_write(heap, &key, 8, BYTES, 0, 0, &plan), 0);
+		write_there(heap, plan.payload_base, bytes, BYTES);
+		tn_soft_device_hold(device, key == 1);
+		assert_int_equal(tn_heap_commit(heap, &plan), key == 1 ? -ETIMEDOUT : 0);
+		tn_soft_device_hold(device, false);
+		heap_wait_until(tn_heap_on_device_read(&heap->device, 0, 0, bytes, 1) == 0);
+		assert_int_equal(heap_get(heap, key, BYTES), key == 1 ? -ENOENT : 0);
+	}
+	assert_int_equal(heap_stats(heap, 0).unverified_reads, 0);
+	free(bytes);
+	tn_heap_destroy(heap);
+}
+
+static void a_copy_that_comes_late_has_its_own_bytes(void **state)
+{
+	struct tn_soft_device *device = tn_soft_device_of_process();
+	struct tn_heap *heap = impatient_heap();
+	char got = 0;
+
+	tn_soft_device_hold(device, true);
+	assert_int_equal(tn_heap_on_device_write(&heap->device, 0, 0, "a", 1), -ETIMEDOUT);
+	assert_int_equal(tn_heap_on_device_write(&heap->device, 0, PAGE, "b", 1), -ETIMEDOUT);
+	tn_soft_device_hold(device, false);
+	heap_wait_until(tn_heap_on_device_read(&heap->device, 0, 0, &got, 1) == 0);
+	assert_int_equal(got, 'a');
+	tn_heap_destroy(heap);
+}
+
 static int lead(void *arg)
 {
 	struct tn_heap_opts o = device_opts();
@@ -135,6 +193,8 @@ int main(void)
 		cmocka_unit_test(what_a_heap_on_a_device_cannot_do_is_refused),
 		cmocka_unit_test(objects_on_a_device_pass_between_processes),
 		cmocka_unit_test(a_copy_that_fails_leaves_no_object),
+		cmocka_unit_test(an_object_whose_checksum_fails_is_none),
+		cmocka_unit_test(a_copy_that_comes_late_has_its_own_bytes),
 	};
 
 	if (getenv("TN_HEAP_DRIVER")) /* a forked child can use a GPU only if its parent has not */

@@ -105,6 +105,10 @@ void tn_heap_on_device_drop(struct tn_heap_on_device *d)
 
 	if (!ops)
 		return;
+	if (d->broken && d->stream && ops->wait(d->driver, d->stream, d->event, tn_now_ns(&tn_clock_system) + COPY_NS) == -ETIMEDOUT) {
+		*d = (struct tn_heap_on_device){0};
+		return;
+	}
 	if (d->stream)
 		ops->stream_destroy(d->driver, d->stream);
 	while (d->registered--) {
@@ -127,6 +131,35 @@ void tn_heap_on_device_drop(struct tn_heap_on_device *d)
 
 /* ---- copies ----------------------------------------------------------------------------------------------------- */
 
+/* A stream in which something failed is made anew, once the device has ended what it was asked for: until then it may read and write the buffer. */
+static int mend_stream(struct tn_heap_on_device *d)
+{
+	const struct tn_device_driver_ops *ops = d->driver->ops;
+	int rc;
+
+	if (!d->broken)
+		return 0;
+	if (d->stream && ops->wait(d->driver, d->stream, d->event, 0) == -ETIMEDOUT)
+		return tn_fail(-ETIMEDOUT, "device %u has still not ended what a heap asked of it before; try again later", d->device);
+	if (d->stream)
+		ops->stream_destroy(d->driver, d->stream);
+	d->stream = NULL;
+	rc = ops->stream_create(d->driver, d->device, &d->stream);
+	if (rc)
+		return tn_fail(rc, "no new stream of device %u: error %d", d->device, rc);
+	d->broken = false;
+	return 0;
+}
+
+static int wait_for(struct tn_heap_on_device *d, uint64_t event)
+{
+	int rc = d->driver->ops->wait(d->driver, d->stream, event, tn_now_ns(&tn_clock_system) + COPY_NS);
+
+	d->event = event;
+	d->broken = rc != 0;
+	return rc;
+}
+
 /* As many bytes as the buffer has. */
 static int move_buffer(struct tn_heap_on_device *d, enum tn_device_way way, unsigned char *payload, uint64_t bytes)
 {
@@ -134,16 +167,16 @@ static int move_buffer(struct tn_heap_on_device *d, enum tn_device_way way, unsi
 	uint64_t event;
 	int rc = d->driver->ops->copy(d->driver, d->stream, way, &piece, 1, &event);
 
-	if (rc == 0)
-		rc = d->driver->ops->wait(d->driver, d->stream, event, tn_now_ns(&tn_clock_system) + COPY_NS);
+	rc = rc ? rc : wait_for(d, event);
 	return rc ? tn_fail(rc, "device %u did not copy %llu bytes of a heap: error %d", d->device, (unsigned long long)bytes, rc) : 0;
 }
 
 int tn_heap_on_device_write(struct tn_heap_on_device *d, uint32_t rank, uint64_t at, const void *src, uint64_t bytes)
 {
-	int rc = 0;
+	int rc;
 
 	pthread_mutex_lock(&d->lock);
+	rc = mend_stream(d);
 	for (uint64_t done = 0; done < bytes && rc == 0; done += BUFFER_BYTES) {
 		uint64_t n = bytes - done < BUFFER_BYTES ? bytes - done : BUFFER_BYTES;
 
@@ -156,9 +189,10 @@ int tn_heap_on_device_write(struct tn_heap_on_device *d, uint32_t rank, uint64_t
 
 int tn_heap_on_device_read(struct tn_heap_on_device *d, uint32_t rank, uint64_t at, void *dst, uint64_t bytes)
 {
-	int rc = 0;
+	int rc;
 
 	pthread_mutex_lock(&d->lock);
+	rc = mend_stream(d);
 	for (uint64_t done = 0; done < bytes && rc == 0; done += BUFFER_BYTES) {
 		uint64_t n = bytes - done < BUFFER_BYTES ? bytes - done : BUFFER_BYTES;
 
@@ -173,17 +207,22 @@ int tn_heap_on_device_read(struct tn_heap_on_device *d, uint32_t rank, uint64_t 
 int tn_heap_on_device_sum(struct tn_heap_on_device *d, uint32_t rank, uint64_t at, uint64_t bytes, uint64_t *sum)
 {
 	const struct tn_device_piece piece = {d->payload[rank] + at, NULL, bytes};
-	struct tn_device_sum result = {.npieces = 1};
+	struct tn_device_sum *result = (void *)d->buffer; /* the driver writes it when the device gets there, be it after this call has given up */
 	uint64_t event;
 	int rc;
 
 	if (!d->sums)
 		return -ENOTSUP;
 	pthread_mutex_lock(&d->lock);
-	rc = d->driver->ops->sum(d->driver, d->stream, &piece, &result, 1, &event);
-	if (rc == 0)
-		rc = d->driver->ops->wait(d->driver, d->stream, event, tn_now_ns(&tn_clock_system) + COPY_NS);
+	rc = mend_stream(d);
+	if (rc == 0) {
+		*result = (struct tn_device_sum){.npieces = 1};
+		rc = d->driver->ops->sum(d->driver, d->stream, &piece, result, 1, &event);
+		rc = rc ? rc : wait_for(d, event);
+		*sum = result->sum;
+		if (rc)
+			tn_fail(rc, "device %u did not sum %llu bytes of a heap: error %d", d->device, (unsigned long long)bytes, rc);
+	}
 	pthread_mutex_unlock(&d->lock);
-	*sum = result.sum;
 	return rc;
 }

@@ -19,9 +19,11 @@ struct tn_heap_on_device {
 	unsigned char *payload[TN_HEAP_RANKS_MAX];
 	uint32_t registered; /* ranks whose payload copies may name */
 	bool allocated;	     /* by this process; else imported */
-	pthread_mutex_t lock; /* of the two below */
-	void *stream;
-	unsigned char *buffer; /* pinned */
+	pthread_mutex_t lock; /* of the four below */
+	void *stream;	      /* NULL: there is none at the moment */
+	bool broken;	      /* something has failed in it ... */
+	uint64_t event;	      /* ... and this is the last of what was asked of it */
+	unsigned char *buffer; /* pinned; also where checksums go */
 	bool pinned;
 	bool sums; /* the device can */
 };
@@ -32,9 +34,13 @@ struct tn_heap_on_device {
  */
 int tn_heap_on_device_make(struct tn_heap_on_device *d, struct tn_heap_memory *m);
 int tn_heap_on_device_map(struct tn_heap_on_device *d, const struct tn_heap_memory *m);
-/* Nothing is under way. What has no driver is ignored. */
+/*
+ * No thread copies or sums. What has no driver is ignored. What a device has not ended long after is left to it: stream, buffer and payload stay as they are until
+ * the process ends.
+ */
 void tn_heap_on_device_drop(struct tn_heap_on_device *d);
-/* Between host memory and payload that lies @at bytes behind the beginning of the rank's. Any thread. 0, or the driver's error. */
+/* Between host memory and payload that lies @at bytes behind the beginning of the rank's. Any thread. 0, or the driver's error;
+ * after an -ETIMEDOUT every call says so until the device has ended what it was asked for. */
 int tn_heap_on_device_write(struct tn_heap_on_device *d, uint32_t rank, uint64_t at, const void *src, uint64_t bytes);
 int tn_heap_on_device_read(struct tn_heap_on_device *d, uint32_t rank, uint64_t at, void *dst, uint64_t bytes);
 

@@ -238,15 +238,19 @@ static bool publish(struct tn_heap *heap, const struct tn_heap_copy *r, uint32_t
 	return finish(heap, r, slot, TN_HEAP_READY);
 }
 
-/* Without a checksum, if the device has none to give. */
-static bool publish_on_device(struct tn_heap *heap, const struct tn_heap_plan *plan, uint32_t slot)
+/* Without a checksum only if the device never has one: what a device that fails was to sum may not be what was written. 0, or why nothing was published. */
+static int publish_on_device(struct tn_heap *heap, const struct tn_heap_plan *plan, uint32_t slot)
 {
 	struct tn_heap_copy r = replica_of(plan, 0);
 	uint64_t sum;
+	int rc = tn_heap_on_device_sum(&heap->device, r.rank, r.payload_base - heap->memory.layout.heap_base, plan->bytes_total, &sum);
 
-	if (tn_heap_on_device_sum(&heap->device, r.rank, r.payload_base - heap->memory.layout.heap_base, plan->bytes_total, &sum))
-		return finish(heap, &r, slot, TN_HEAP_READY);
-	return publish(heap, &r, slot, sum);
+	if (rc && rc != -ENOTSUP) {
+		finish(heap, &r, slot, TN_HEAP_DEAD);
+		announce(heap, plan);
+		return rc;
+	}
+	return (rc ? finish(heap, &r, slot, TN_HEAP_READY) : publish(heap, &r, slot, sum)) ? 0 : refused(heap, plan);
 }
 
 /*
@@ -263,10 +267,6 @@ static uint32_t publish_all(struct tn_heap *heap, const struct tn_heap_plan *pla
 
 		if (!is_mine(heap, &r, slot[i]))
 			continue;
-		if (heap->device.driver) {
-			published += publish_on_device(heap, plan, slot[0]);
-			continue;
-		}
 		published += publish(heap, &r, slot[i], i ? tn_checksum_copy(tn_heap_payload(heap, r.rank, r.payload_base, plan->bytes_total), bytes, plan->bytes_total, true)
 							  : tn_checksum(bytes, plan->bytes_total));
 	}
@@ -298,7 +298,7 @@ int tn_heap_commit(struct tn_heap *heap, const struct tn_heap_plan *plan)
 		return rc;
 	first = tn_heap_slot_of(&heap->memory, plan->dst_rank, slot[0]);
 	was_ready = tn_heap_load64(tn_heap_state_word(first)) == tn_heap_word(TN_HEAP_READY, plan->epoch); /* a kernel was here */
-	if (was_ready && plan->copies == 0)
+	if (was_ready && (plan->copies == 0 || heap->device.driver))
 		return 0;
 	count = &tn_heap_leases_of(&heap->memory, plan->dst_rank, slot[0])[heap->rank];
 	if (was_ready && tn_heap_lease(first, count, plan->epoch)) {
@@ -311,13 +311,15 @@ int tn_heap_commit(struct tn_heap *heap, const struct tn_heap_plan *plan)
 		end_all(heap, plan, slot);
 		return refused(heap, plan);
 	}
-	if (publish_all(heap, plan, slot) == 0)
-		return refused(heap, plan);
-	if (plan->announces) {
+	if (heap->device.driver)
+		rc = publish_on_device(heap, plan, slot[0]);
+	else if (publish_all(heap, plan, slot) == 0)
+		rc = refused(heap, plan);
+	if (rc == 0 && plan->announces) {
 		announce(heap, plan);
 		wake_master(heap);
 	}
-	return 0;
+	return rc;
 }
 
 int tn_heap_abandon(struct tn_heap *heap, const struct tn_heap_plan *plan)
