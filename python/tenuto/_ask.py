@@ -32,3 +32,14 @@ def fetch(space: _core.Space, keys: bytes, timeout: float) -> None:
         return
     while time.monotonic() < until and space.match(keys).remote_blocks:
         time.sleep(NAP_S)
+
+
+def near(spaces: Sequence[_core.Space], keys: bytes) -> int:
+    """How many of the first keys' blocks all spaces have on this machine. Raises what the cache raises."""
+    n = len(keys) // _core.KEY_BYTES
+    for space in spaces:
+        if not n:
+            break
+        found = space.match(keys[:n * _core.KEY_BYTES], tiers=True)
+        n = found.blocks if not found.remote_blocks else min(found.blocks, (found.tiers or bytes([_core.TIER_REMOTE])).index(_core.TIER_REMOTE))
+    return n

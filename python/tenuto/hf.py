@@ -34,8 +34,7 @@ except ImportError as e:
 
 import tenuto
 from tenuto._answer import Answer
-from tenuto._ask import ask, fetch
-from tenuto._core import TIER_REMOTE
+from tenuto._ask import ask, fetch, near
 from tenuto._streams import Streams
 from tenuto.options import seconds_of
 from tenuto.shares import MOST_TP, Shares
@@ -334,7 +333,7 @@ class Prefixes:
         found = self._found(space, keys, ids.device)
         blocks = found.blocks
         if ids.device.type != 'cpu' and found.remote_blocks:
-            blocks = found.tiers.index(TIER_REMOTE) if found.tiers else 0  # its pages get no block from there
+            blocks = near(space.all if isinstance(space, Shares) else [space], keys[:blocks * tenuto.KEY_BYTES])  # its pages get no block from further away
         blocks = blocks if blocks >= least else 0
         lazy = lazy and not found.remote_blocks  # a look-up there reads headers alone: whether an object is whole shows when it comes
         if lazy and blocks and self.plan == 'auto' and not isinstance(space, Shares):

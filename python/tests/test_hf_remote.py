@@ -12,6 +12,7 @@ try:
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
+    from tenuto._ask import ask, near
     from tenuto.hf import Prefixes, past
     MISSING = None
 except ImportError as error:
@@ -56,6 +57,18 @@ class Transformers(Nodes):
         _, store = self.node('c')
         self.assertEqual(store.restore(self.ids)[1], 0)
         self.assertTrue(torch.equal(self.logits(store.prefill(self.model, self.ids)[0]), right))
+
+    def test_blocks_that_are_here_in_all_shares_are_known_from_those_that_are_not(self):
+        """A restore to a GPU takes them, if the others come too late."""
+        cache, store = self.node('a', shares='canonical')
+        store.prefill(self.model, self.ids)
+        cache.flush()
+        self.uploaded(8)  # of two heads each
+        _, store = self.node('b', shares='canonical')
+        self.assertEqual(store.restore(self.ids[:, :513])[1], 512)
+        spaces, keys = store.space_of(self.ids.shape[-1]).all, store.keys(self.ids)
+        ask(spaces, keys, 10)
+        self.assertEqual((len(spaces), tenuto.match_all(spaces, keys).blocks, near(spaces, keys)), (2, 4, 2))
 
     def test_a_store_that_does_not_answer_is_waited_for_until_the_deadline(self):
         self.saved()

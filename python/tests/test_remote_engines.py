@@ -60,6 +60,20 @@ class Connector(Nodes):
         without.scheduler.on_device = True
         self.assertEqual((without.run((1, 6)), without.wrong, without.counts().get('load_failed_blocks', 0)), ([0], 0, 0))
 
+    def test_what_is_here_is_loaded_although_the_rest_comes_too_late(self):
+        self.saved((1, 6))
+        e = self.engine(self.options('b'), remote_timeout_s=0.3)
+        self.assertEqual(e.run((1, 4)), [4])
+        r = Request(99, 1, 6)
+        while e.scheduler.matched(r, 0)[0] is None:
+            time.sleep(0.001)
+        self.slow(1.5)  # all blocks are known by now
+        e.scheduler.on_device = True
+        r = e.begin(1, 6)
+        self.assertEqual((r.found, r.waits), (4, False))
+        e.step([r])
+        self.assertEqual((e.wrong, e.said), (0, []))
+
     def test_requests_that_need_nobody_asked_do_not_wait(self):
         e = self.engine({k: v for k, v in self.options('b').items() if k != 'remote'})
         e.run((1, 4))

@@ -14,6 +14,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from tenuto import _core
+from tenuto._ask import near
 from tenuto.shares import Shares
 from tenuto.slack import Probe
 from tenuto.vllm.adapters import Adapters
@@ -166,9 +167,11 @@ class Scheduler:
             t.match = None
             return 0, False
         if self.on_device and t.match.remote_blocks:
-            waits = self._fetches(t, keys[:t.match.blocks * KEY])
-            t.match = None
-            return (None if waits else 0), False
+            keys = keys[:t.match.blocks * KEY]
+            waits = self._fetches(t, keys)
+            t.match = None if waits else self._near(keys)
+            if t.match is None:
+                return (None if waits else 0), False
         t.is_async = not self.layerwise or t.match.remote_blocks > 0
         kept = self._worth(t, request.num_tokens - computed - t.match.blocks * size)
         if kept < self.model.min_blocks:
@@ -189,6 +192,16 @@ class Scheduler:
                 self._failed(e)
                 t.fetched = now()
         return now() < t.fetched
+
+    def _near(self, keys):
+        """A match of those before the first block that lies in a remote tier still; None: there is none."""
+        try:
+            n = near([space for _, space in self.spaces], keys)
+        except OSError as e:
+            self._failed(e)
+            return None
+        found = self._match(keys[:n * KEY], True) if n else None
+        return None if found is None or found.remote_blocks else found
 
     def _asks(self, t, keys):
         """Whether a tier that does not answer at once has still to say what it has of a request. Nobody is asked where all of it is known."""
