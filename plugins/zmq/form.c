@@ -370,7 +370,8 @@ static void point_at_tokens(struct form_events *out)
 
 	for (uint32_t i = 0; i < out->n; i++) {
 		out->event[i].token_ids = out->event[i].ntokens ? at : NULL;
-		at += out->event[i].ntokens;
+		if (out->event[i].ntokens) /* there may be no tokens at all */
+			at += out->event[i].ntokens;
 	}
 }
 

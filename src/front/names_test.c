@@ -27,7 +27,7 @@ static void hash_of(uint64_t id, uint32_t bytes, unsigned char *out)
 
 static int give(const struct rig_space *s, uint64_t first, uint32_t n, uint32_t bytes, bool tokens)
 {
-	static unsigned char hashes[BLOCKS * 2 * TN_NAME_HASH_BYTES], parent[TN_NAME_HASH_BYTES];
+	static unsigned char hashes[BLOCKS * 2 * (TN_NAME_HASH_BYTES + 1)], parent[TN_NAME_HASH_BYTES + 1]; /* one byte too many is tried, too */
 	static uint32_t token[BLOCKS * 2 * TOKENS];
 	struct tn_key keys[BLOCKS * 2];
 	const struct tn_block_names names = {
