@@ -45,7 +45,7 @@ const struct config_setting config_settings[] = {
 	 "Directory of slack tables, as /var/lib/tenuto/slack: how long engines compute on each layer. A table is written each minute and read when "
 	 "its space is opened again, also by the next tenutod. The directory is made if its parent is there. off: none are kept."},
 	{"plugins", CONFIG_PATH, AT(plugins), 0, 0, NULL, false,
-	 "Directory of plugins, as /opt/tenuto/plugins: it, its files and what is above it must belong to root or to this user, and nobody else may "
+	 "Directories of plugins, as /opt/tenuto/plugins, with : between them: they, their files and what is above must belong to root or to this user, and nobody else may "
 	 "write them. TENUTO_PLUGIN_PATH does not count. off: only plugins that were installed with Tenuto."},
 	{"max_blocks", CONFIG_COUNT, AT(max_blocks), 0, 1ull << 31, NULL, false, "Most blocks known at once; 0: from the capacities."},
 	{"max_ops", CONFIG_COUNT, AT(max_ops), 1, 4096, NULL, false, "Most loads, saves and prefetches at once."},

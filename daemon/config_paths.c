@@ -221,6 +221,7 @@ static int check_remotes(const char *remote, char *why)
 int config_check_paths(const struct config *c, const char **setting, char *why)
 {
 	const struct tn_serve_opts *opts;
+	char token[TN_SERVE_TOKEN_BYTES], reason[CONFIG_WHY];
 	struct client_rules *rules;
 	int rc = 0;
 
@@ -257,6 +258,14 @@ int config_check_paths(const struct config *c, const char **setting, char *why)
 	rc = check_secret(*setting, c->cluster_secret_file, why);
 	if (rc)
 		return rc;
+	*setting = "hints_token_file";
+	if (strcmp(c->hints_token_file, "off") != 0)
+		rc = client_read_token(c->hints_token_file, token, reason, sizeof(reason));
+	explicit_bzero(token, sizeof(token));
+	if (rc) {
+		snprintf(why, CONFIG_WHY, "hints_token_file: %.*s", CONFIG_WHY - 20, reason);
+		return rc;
+	}
 	*setting = "serve";
 	rc = check_secret(*setting, c->serve.secret_file, why);
 	if (rc)

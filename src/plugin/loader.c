@@ -154,6 +154,7 @@ static int open_first(const char *name, struct opened **out)
 		return rc;
 	if (!find_file(name, path, why, sizeof(why)))
 		return tn_fail(-ENOENT, "there is no plugin %s: " TN_PLUGIN_FRONT "%s" TN_PLUGIN_BACK " is not in %s; %s", name, name, why[0] ? why : "any directory",
+			       loader.has_path	     ? "install it there, or name its directory among them (tenutod: plugins)" :
 			       loader.search.ignored ? "TENUTO_PLUGIN_PATH does not count in a program with more rights than its user (setuid, capabilities)" :
 						       "install it there, or name its directory in TENUTO_PLUGIN_PATH");
 	o = tn_get(&tn_alloc_system, sizeof(*o));

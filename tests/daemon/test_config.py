@@ -174,6 +174,7 @@ def what_the_settings_name_must_be_there_when_the_file_is_checked():
                         (good.replace("/s\n", "/absent/s\n"), ["socket", "/absent'", "directory"]),
                         (good.replace("/token}", "/absent}"), ["token_file", "/absent"]),
                         (good.replace("/token}", "/empty}"), ["token_file", "/empty", "first line"]),
+                        (good + "hints_token_file: %s/absent\n" % here, ["hints_token_file", "/absent"]),
                         (good.replace("/kv]", "/kv, %s/kv/../kv]" % here), ["c.yaml:1: ", "dirs", "given twice"]),
                         (good.replace("/s\n", "/token\n"), ["c.yaml:2: ", "socket", "/token'", "no socket"]),
                         (good + "cluster_secret_file: %s/absent\n" % here, ["c.yaml:5: ", "/absent'", "openssl rand"]),
