@@ -24,7 +24,7 @@ static void report_remote(void *arg, const char *name, int status, const char *t
 	snprintf(told[i].name, sizeof(told[i].name), "remote %s", name);
 	snprintf(told[i].todo, sizeof(told[i].todo), "%s", text);
 	doctor_add(d, told[i].name, status ? DOCTOR_NO : DOCTOR_YES, "blocks that other nodes find", told[i].todo, "%s",
-		   status ? strerror(-status) : "an object was written and read");
+		   status ? strerror(-status) : "it answers: an object was written and read, or a peer asked");
 }
 
 void doctor_probe_remotes(struct doctor *d, const char *remote)

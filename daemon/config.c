@@ -64,7 +64,7 @@ const struct config_setting config_settings[] = {
 	 "File of mode 0600 with 16 to 4096 secret bytes, as /etc/tenuto/cluster.secret: the same on all nodes that are to know blocks by the same "
 	 "keys. off: this store's own secret, which no other store has."},
 	{"remote", CONFIG_SPECS, AT(remote), 0, 0, NULL, false,
-	 "Object store behind all tiers, as s3,bucket=kv-cache,prefix=NAME: nodes with the same cluster_secret_file find each other's blocks there. "
+	 "Object store behind all tiers, as s3,bucket=kv-cache,prefix=NAME or redis,host=HOST, or another node's cache, as peer,host=HOST,port=PORT,secret_file=FILE: nodes with the same cluster_secret_file find each other's blocks there. "
 	 "Or a list of up to 8, asked in their order. Credentials are the environment's. off: none."},
 	{"offload", CONFIG_CHOICE, AT(offload), 0, 0, offloads, false,
 	 "When a block in host memory is written to the remote stores. after_reuse: once a load took it; on_evict: before it leaves memory; always: when "

@@ -85,7 +85,7 @@ static int take(struct zmq_bus_options *o, const struct tn_xfer_param *p)
 		o->rank = (int64_t)rank;
 		return rc;
 	}
-	return zmq_bus_fail(-EINVAL, "zmq has no parameter '%.40s': endpoint, replay, topic, rank, buffer, buffer_bytes and hwm are known", p->key);
+	return zmq_bus_fail(-EINVAL, "zmq has no parameter '%.40s': endpoint, replay, topic, rank, buffer, buffer_bytes, hwm, names, tokens, bytes_per_second and interval_ms are known", p->key);
 }
 
 int zmq_bus_options(struct zmq_bus_options *o, const struct tn_xfer_param *params, uint32_t n)

@@ -249,7 +249,7 @@ int tn_xfer_peer_fetch(struct tn_xfer_agent *a, const char *address, uint32_t qu
 	int rc;
 
 	if (!a->shared)
-		return tn_fail(-EINVAL, "agent %s has no secret: to ask another agent both have the same (secret of struct tn_xfer_agent_opts)", a->name);
+		return tn_fail(-EINVAL, "agent %s has no secret: to ask another agent both have the same (secret of struct tn_xfer_agent_opts; --secret-file of tenuto xfer)", a->name);
 	memcpy(s.key, a->key, a->key_bytes);
 	memcpy(s.name[0], a->name, sizeof(a->name));
 	rc = tn_xfer_dial(address, deadline_ns, &sock);
