@@ -316,7 +316,7 @@ static void a_deadline_ends_the_waits_for_a_copy_that_stands(void **state)
 	assert_int_equal(rig_save(w.r.s, 1, BLOCKS, 0).stored, BLOCKS);
 	tn_soft_device_hold(w.device, true);
 	tn_load_opts_init(&o);
-	o.deadline_ns = tn_test_now() + 50 * RIG_MS;
+	o.deadline_ns = tn_test_now() + 300 * RIG_MS; /* a copy has to be under way by then, also under a sanitizer */
 	load = rig_load_begin(w.r.s, 1, BLOCKS, 0, &o);
 	rig_until(&w.r, tn_soft_device_stats(w.device).under_way > 0);
 	assert_int_equal(words_rise(&w, load), 0);

@@ -104,8 +104,9 @@ static void insert(struct tn_heap_index *x, const struct tn_heap_memory *m, uint
 void tn_heap_index_add(struct tn_heap_index *x, const struct tn_heap_memory *m, uint32_t rank, uint32_t slot)
 {
 	struct tn_heap_slot *s = tn_heap_slot_of(m, rank, slot);
+	uint64_t word = __atomic_load_n(tn_heap_state_word(s), __ATOMIC_ACQUIRE); /* whoever writes it may commit meanwhile */
 
-	__atomic_store_n(&s->extra.admitted, s->header.epoch, __ATOMIC_RELEASE); /* first: what a reader found, the next master finds, too */
+	__atomic_store_n(&s->extra.admitted, tn_heap_word_epoch(word), __ATOMIC_RELEASE); /* first: what a reader found, the next master finds, too */
 	if (x->filled >= m->places / 4 * 3)
 		tn_heap_index_build(x, m); /* finds this one, too */
 	else
