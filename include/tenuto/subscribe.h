@@ -75,7 +75,7 @@ struct tn_subscribe_state {
  */
 TN_API int tn_subscribe_start(const char *spec, const struct tn_subscribe_opts *opts, struct tn_subscriber **out);
 
-/** tn_subscribe_stop - the tree keeps what it knows. NULL is fine */
+/** tn_subscribe_stop - the tree keeps what it knows. From on_event, too: no event follows, and the thread ends after it. NULL is fine */
 TN_API void tn_subscribe_stop(struct tn_subscriber *subscriber);
 
 /** tn_subscribe_state - @out->size set by the caller. Any thread. Return: 0, -EINVAL */

@@ -16,6 +16,8 @@
 #include "zmq_bus.h"
 
 #define MESSAGE_BYTES_MAX (INT64_C(64) << 20)
+#define ALIVE_S 5 /* between two questions of TCP whether the other end is there */
+#define ALIVE_MISSES 3
 #define RECONNECT_MS 100
 #define RECONNECT_MAX_MS 1000
 
@@ -29,6 +31,7 @@ struct follower {
 static void *open_socket(struct follower *f, int type)
 {
 	int linger = 0, hwm = (int)f->o.hwm, first = RECONNECT_MS, max = RECONNECT_MAX_MS;
+	int on = 1, every = ALIVE_S, misses = ALIVE_MISSES;
 	int64_t bytes = MESSAGE_BYTES_MAX;
 	void *socket = zmq_socket(f->context, type);
 
@@ -37,6 +40,11 @@ static void *open_socket(struct follower *f, int type)
 	zmq_setsockopt(socket, ZMQ_LINGER, &linger, sizeof(linger));
 	zmq_setsockopt(socket, ZMQ_RCVHWM, &hwm, sizeof(hwm));
 	zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &bytes, sizeof(bytes));
+	/* A SUB socket sends nothing, and would wait for a lost host for ever. ZMTP's heartbeats abort in libzmq 4.3.4 if the reader is slow. */
+	zmq_setsockopt(socket, ZMQ_TCP_KEEPALIVE, &on, sizeof(on));
+	zmq_setsockopt(socket, ZMQ_TCP_KEEPALIVE_IDLE, &every, sizeof(every));
+	zmq_setsockopt(socket, ZMQ_TCP_KEEPALIVE_INTVL, &every, sizeof(every));
+	zmq_setsockopt(socket, ZMQ_TCP_KEEPALIVE_CNT, &misses, sizeof(misses));
 	zmq_setsockopt(socket, ZMQ_RECONNECT_IVL, &first, sizeof(first));
 	zmq_setsockopt(socket, ZMQ_RECONNECT_IVL_MAX, &max, sizeof(max));
 	return socket;

@@ -18,6 +18,7 @@
 
 #define CLIENTS 32u
 #define CLIENT_NS UINT64_C(30000000000)
+#define QUESTION_BYTES_MAX 512 /* of a frame of a question, or of a subscription */
 #define TURN_MESSAGES 256 /* of old batches, for a client */
 
 enum asks { NOBODY, OLD_BATCHES, SNAPSHOT };
@@ -108,12 +109,14 @@ static struct kept *first_from(const struct publisher *p, uint64_t sequence)
 static int bind_socket(struct publisher *p, int type, const char *endpoint, void **out)
 {
 	int linger = 0, hwm = (int)p->o.hwm, mandatory = 1;
+	int64_t bytes = QUESTION_BYTES_MAX;
 
 	*out = zmq_socket(p->context, type);
 	if (!*out)
 		return zmq_bus_fail(-errno, "zmq: no socket: %s", zmq_strerror(errno));
 	zmq_setsockopt(*out, ZMQ_LINGER, &linger, sizeof(linger));
 	zmq_setsockopt(*out, ZMQ_SNDHWM, &hwm, sizeof(hwm));
+	zmq_setsockopt(*out, ZMQ_MAXMSGSIZE, &bytes, sizeof(bytes));
 	if (type == ZMQ_ROUTER)
 		zmq_setsockopt(*out, ZMQ_ROUTER_MANDATORY, &mandatory, sizeof(mandatory));
 	if (zmq_bind(*out, endpoint))
@@ -352,8 +355,10 @@ int publisher_answer(void *publisher, uint64_t client, uint64_t sequence, const 
 		return 0;
 	}
 	rc = payload_of(p, 0, events, n, &payload);
-	if (rc)
+	if (rc) {
+		c->asks = NOBODY;
 		return rc;
+	}
 	rc = send_answer(p, c, p->o.topic, sequence, &payload);
 	zmq_msg_close(&payload);
 	if (rc == -EAGAIN && now_ns() - c->taken_ns < CLIENT_NS)

@@ -34,6 +34,7 @@ struct tn_subscriber {
 	struct tn_subscribe_opts o;
 	pthread_t thread;
 	bool stop;	 /* shared */
+	bool orphan;	 /* stopped by its own on_event: the thread frees it */
 	pthread_mutex_t lock; /* of said */
 	struct tn_subscribe_state said;
 	struct tn_subscribe_state now; /* the thread's own */
@@ -55,7 +56,7 @@ static void take_event(struct tn_subscriber *s, uint64_t sequence, const struct 
 	s->now.events++;
 	if (s->o.on_event)
 		s->o.on_event(s->o.arg, sequence, e);
-	if (!tree)
+	if (!tree || s->orphan) /* who has stopped it may have freed the tree */
 		return;
 	if (e->kind == TN_BUS_CLEARED)
 		tn_tree_clear(tree, s->o.cache);
@@ -70,7 +71,7 @@ static void take_event(struct tn_subscriber *s, uint64_t sequence, const struct 
 static void take_batch(struct tn_subscriber *s, const struct tn_bus_message *m)
 {
 	s->now.batches++;
-	for (uint32_t i = 0; i < m->n; i++)
+	for (uint32_t i = 0; i < m->n && !s->orphan; i++)
 		take_event(s, m->sequence, &m->events[i]);
 }
 
@@ -155,7 +156,7 @@ static void end_answer(struct tn_subscriber *s)
 		begin(s);
 	} else if (s->state == LOADING) {
 		s->now.snapshots++;
-		s->now.complete = true;
+		s->now.complete = !s->lost;
 		live_from(s, s->now.next, true);
 	} else if (s->from_first) { /* what is missing nobody has */
 		live_from(s, reaches ? s->now.next : s->last_live + 1, true);
@@ -242,6 +243,13 @@ static void ask_anew(struct tn_subscriber *s)
 		begin(s);
 }
 
+static void destroy(struct tn_subscriber *s)
+{
+	s->ops->follower_destroy(s->bus);
+	pthread_mutex_destroy(&s->lock);
+	tn_put(&tn_alloc_system, s, sizeof(*s));
+}
+
 static void *subscribe_main(void *arg)
 {
 	struct tn_subscriber *s = arg;
@@ -253,11 +261,14 @@ static void *subscribe_main(void *arg)
 		if (rc == 0)
 			take_message(s, &m);
 		s->now.bad += rc == -EBADMSG;
+		s->lost |= rc == -EBADMSG && s->state != LIVE; /* it may have been a part of the answer */
 		ask_anew(s);
 		pthread_mutex_lock(&s->lock);
 		s->said = s->now;
 		pthread_mutex_unlock(&s->lock);
 	}
+	if (s->orphan)
+		destroy(s);
 	return NULL;
 }
 
@@ -287,9 +298,7 @@ int tn_subscribe_start(const char *spec, const struct tn_subscribe_opts *opts, s
 	else
 		rc = tn_thread_start(&s->thread, subscribe_main, s);
 	if (rc) {
-		s->ops->follower_destroy(s->bus);
-		pthread_mutex_destroy(&s->lock);
-		tn_put(&tn_alloc_system, s, sizeof(*s));
+		destroy(s);
 		return rc;
 	}
 	*out = s;
@@ -301,10 +310,13 @@ void tn_subscribe_stop(struct tn_subscriber *subscriber)
 	if (!subscriber)
 		return;
 	__atomic_store_n(&subscriber->stop, true, __ATOMIC_RELEASE);
+	if (pthread_equal(subscriber->thread, pthread_self())) {
+		subscriber->orphan = true;
+		pthread_detach(subscriber->thread);
+		return;
+	}
 	pthread_join(subscriber->thread, NULL);
-	subscriber->ops->follower_destroy(subscriber->bus);
-	pthread_mutex_destroy(&subscriber->lock);
-	tn_put(&tn_alloc_system, subscriber, sizeof(*subscriber));
+	destroy(subscriber);
 }
 
 int tn_subscribe_state(struct tn_subscriber *subscriber, struct tn_subscribe_state *out)

@@ -4,10 +4,13 @@
  * their way to the slow one; the publisher starts again. In the end each follower's tree is what the publisher has.
  */
 #include <errno.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
+#include <zmq.h>
 
 #include <tenuto/event_bus.h>
 #include <tenuto/prefix_tree.h>
@@ -221,9 +224,115 @@ static void every_follower_ends_with_what_the_publisher_has(void **state)
 	tn_tree_destroy(tree);
 }
 
+struct stop {
+	struct tn_subscriber *sub; /* shared, as done */
+	uint32_t events;
+	bool done;
+};
+
+static void stop_at_once(void *arg, uint64_t sequence, const struct tn_bus_event *event)
+{
+	struct stop *stop = arg;
+
+	stop->events++;
+	tn_subscribe_stop(__atomic_load_n(&stop->sub, __ATOMIC_ACQUIRE));
+	__atomic_store_n(&stop->done, true, __ATOMIC_RELEASE);
+}
+
+static void on_event_may_stop_its_subscriber(void **state)
+{
+	static struct source s;
+	struct stop stop = {0};
+	const struct tn_subscribe_opts o = {.size = sizeof(o), .on_event = stop_at_once, .arg = &stop};
+	const struct tn_plugin *plugin;
+	struct tn_subscriber *sub;
+
+	assert_int_equal(tn_plugin_open(TN_PLUGIN_EVENT_BUS, "zmq", &plugin), 0);
+	s.ops = plugin->table;
+	tn_rng_seed(&s.rng, tn_test_seed());
+	start_bus(&s);
+	assert_int_equal(tn_subscribe_start(s.spec, &o, &sub), 0);
+	__atomic_store_n(&stop.sub, sub, __ATOMIC_RELEASE);
+	for (int i = 0; i < 500 && !__atomic_load_n(&stop.done, __ATOMIC_ACQUIRE); i++) {
+		publish_changes(&s);
+		serve(&s, 10);
+	}
+	assert_true(stop.done);
+	usleep(200000); /* of turns of the thread, if it lived */
+	assert_int_equal(stop.events, 1);
+	stop_bus(&s);
+}
+
+static void a_long_question_is_not_taken(void **state)
+{
+	static unsigned char frame[1024];
+	static struct source s;
+	const struct tn_plugin *plugin;
+	void *context = zmq_ctx_new(), *dealer = zmq_socket(context, ZMQ_DEALER), *monitor = zmq_socket(context, ZMQ_PAIR);
+	zmq_pollitem_t item = {.socket = monitor, .events = ZMQ_POLLIN};
+	char replay[64];
+	int linger = 0;
+
+	snprintf(replay, sizeof(replay), "ipc:///tmp/tenuto-follow-%d-replay", (int)getpid());
+	assert_int_equal(tn_plugin_open(TN_PLUGIN_EVENT_BUS, "zmq", &plugin), 0);
+	s.ops = plugin->table;
+	start_bus(&s);
+	zmq_setsockopt(dealer, ZMQ_LINGER, &linger, sizeof(linger));
+	assert_int_equal(zmq_socket_monitor(dealer, "inproc://m", ZMQ_EVENT_DISCONNECTED), 0);
+	assert_int_equal(zmq_connect(monitor, "inproc://m"), 0);
+	assert_int_equal(zmq_connect(dealer, replay), 0);
+	assert_int_equal(zmq_send(dealer, frame, sizeof(frame), 0), sizeof(frame));
+	assert_int_equal(zmq_poll(&item, 1, 5000), 1); /* the publisher hangs up */
+	zmq_close(monitor);
+	zmq_close(dealer);
+	zmq_ctx_term(context);
+	stop_bus(&s);
+}
+
+/* A host that goes without a word. */
+static void tcp_asks_whether_the_publisher_is_there(void **state)
+{
+	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t size = sizeof(at);
+	int server = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), client, alive = 0;
+	const struct tn_subscribe_opts o = {.size = sizeof(o)};
+	struct tn_subscriber *sub;
+	char spec[64];
+
+	assert_int_equal(bind(server, (struct sockaddr *)&at, size), 0);
+	assert_int_equal(listen(server, 1), 0);
+	assert_int_equal(getsockname(server, (struct sockaddr *)&at, &size), 0);
+	snprintf(spec, sizeof(spec), "zmq,endpoint=tcp://127.0.0.1:%d", ntohs(at.sin_port));
+	assert_int_equal(tn_subscribe_start(spec, &o, &sub), 0);
+	client = accept4(server, NULL, NULL, SOCK_CLOEXEC);
+	assert_true(client >= 0);
+	for (int fd = 3; fd < 256; fd++) {
+		struct sockaddr_in peer = {0};
+		int on = 0;
+
+		size = sizeof(peer);
+		if (getpeername(fd, (struct sockaddr *)&peer, &size) || peer.sin_family != AF_INET || peer.sin_port != at.sin_port)
+			continue;
+		for (int i = 0; i < 500 && !on; i++, usleep(10000)) {
+			size = sizeof(on);
+			getsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, &size);
+		}
+		alive += on != 0;
+	}
+	assert_int_equal(alive, 1);
+	tn_subscribe_stop(sub);
+	close(client);
+	close(server);
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(every_follower_ends_with_what_the_publisher_has)};
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(on_event_may_stop_its_subscriber),
+		cmocka_unit_test(a_long_question_is_not_taken),
+		cmocka_unit_test(tcp_asks_whether_the_publisher_is_there),
+		cmocka_unit_test(every_follower_ends_with_what_the_publisher_has),
+	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
