@@ -19,6 +19,7 @@
 #define CLIENTS 32u
 #define CLIENT_NS UINT64_C(30000000000)
 #define QUESTION_BYTES_MAX 512 /* of a frame of a question, or of a subscription */
+#define QUEUED_BYTES_MAX (UINT64_C(64) << 20) /* of snapshots, for all clients together */
 #define TURN_MESSAGES 256 /* of old batches, for a client */
 
 enum asks { NOBODY, OLD_BATCHES, SNAPSHOT };
@@ -44,6 +45,7 @@ struct publisher {
 	uint64_t first, nkept, kept_bytes;
 	struct client client[CLIENTS];
 	uint64_t lives;
+	uint64_t queued; /* shared: bytes of parts of snapshots that no client has taken */
 	msgpack_sbuffer bytes;
 };
 
@@ -174,6 +176,40 @@ static int payload_of(struct publisher *p, double seconds, const struct tn_bus_e
 	if (form_write(&p->bytes, seconds, events, n, p->o.rank) || zmq_msg_init_size(out, p->bytes.size))
 		return zmq_bus_fail(-ENOMEM, "zmq: no memory for a batch of %u events", n);
 	memcpy(zmq_msg_data(out), p->bytes.data, p->bytes.size);
+	return 0;
+}
+
+/* A part of a snapshot, which is counted until the last queue has let it go. */
+struct part {
+	uint64_t *queued;
+	size_t size;
+	unsigned char bytes[];
+};
+
+static void release_part(void *bytes, void *hint)
+{
+	struct part *part = hint;
+
+	__atomic_sub_fetch(part->queued, part->size, __ATOMIC_RELAXED);
+	free(part);
+}
+
+static int part_of(struct publisher *p, const struct tn_bus_event *events, uint32_t n, zmq_msg_t *out)
+{
+	struct part *part;
+
+	msgpack_sbuffer_clear(&p->bytes);
+	part = form_write(&p->bytes, 0, events, n, p->o.rank) ? NULL : malloc(sizeof(*part) + p->bytes.size);
+	if (!part)
+		return zmq_bus_fail(-ENOMEM, "zmq: no memory for a part of %u events", n);
+	part->queued = &p->queued;
+	part->size = p->bytes.size;
+	memcpy(part->bytes, p->bytes.data, part->size);
+	if (zmq_msg_init_data(out, part->bytes, part->size, release_part, part)) {
+		free(part);
+		return zmq_bus_fail(-ENOMEM, "zmq: no memory for a part of %u events", n);
+	}
+	__atomic_add_fetch(&p->queued, part->size, __ATOMIC_RELAXED);
 	return 0;
 }
 
@@ -354,13 +390,16 @@ int publisher_answer(void *publisher, uint64_t client, uint64_t sequence, const 
 		c->asks = NOBODY;
 		return 0;
 	}
-	rc = payload_of(p, 0, events, n, &payload);
-	if (rc) {
-		c->asks = NOBODY;
-		return rc;
+	rc = -EAGAIN;
+	if (__atomic_load_n(&p->queued, __ATOMIC_RELAXED) < QUEUED_BYTES_MAX) {
+		rc = part_of(p, events, n, &payload);
+		if (rc) {
+			c->asks = NOBODY;
+			return rc;
+		}
+		rc = send_answer(p, c, p->o.topic, sequence, &payload);
+		zmq_msg_close(&payload);
 	}
-	rc = send_answer(p, c, p->o.topic, sequence, &payload);
-	zmq_msg_close(&payload);
 	if (rc == -EAGAIN && now_ns() - c->taken_ns < CLIENT_NS)
 		return rc;
 	c->taken_ns = now_ns();

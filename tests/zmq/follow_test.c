@@ -289,6 +289,48 @@ static void a_long_question_is_not_taken(void **state)
 	stop_bus(&s);
 }
 
+/* More followers ask than read. */
+static void snapshots_that_nobody_reads_have_a_bound(void **state)
+{
+	static struct tn_bus_event e[1024];
+	static struct source s;
+	const struct tn_plugin *plugin;
+	void *context = zmq_ctx_new(), *dealer[16];
+	char replay[64];
+	uint64_t client;
+	int linger = 0, hwm = 1, rc = 0;
+
+	assert_int_equal(tn_plugin_open(TN_PLUGIN_EVENT_BUS, "zmq", &plugin), 0);
+	s.ops = plugin->table;
+	for (uint32_t i = 0; i < 1024; i++)
+		fill(&e[i], i, i % TIERS, true);
+	snprintf(replay, sizeof(replay), "ipc:///tmp/tenuto-bound-%d-replay", (int)getpid());
+	{
+		char endpoint[64];
+		const struct tn_xfer_param params[] = {{"endpoint", endpoint}, {"replay", replay}};
+
+		snprintf(endpoint, sizeof(endpoint), "ipc:///tmp/tenuto-bound-%d", (int)getpid());
+		assert_int_equal(s.ops->publisher_create(params, 2, &s.bus), 0);
+	}
+	for (int i = 0; i < 16; i++) {
+		dealer[i] = zmq_socket(context, ZMQ_DEALER);
+		zmq_setsockopt(dealer[i], ZMQ_RCVHWM, &hwm, sizeof(hwm));
+		zmq_setsockopt(dealer[i], ZMQ_LINGER, &linger, sizeof(linger));
+		assert_int_equal(zmq_connect(dealer[i], replay), 0);
+		zmq_send(dealer[i], "", 0, ZMQ_SNDMORE);
+		zmq_send(dealer[i], "snapshot", 8, 0);
+		while (s.ops->serve(s.bus, 100, &client) == 0)
+			;
+		for (int part = 0; part < 200 && rc == 0; part++)
+			rc = s.ops->answer(s.bus, client, 1, e, 1024, part == 199);
+	}
+	assert_int_equal(rc, -EAGAIN);
+	for (int i = 0; i < 16; i++)
+		zmq_close(dealer[i]);
+	zmq_ctx_term(context);
+	stop_bus(&s);
+}
+
 /* A host that goes without a word. */
 static void tcp_asks_whether_the_publisher_is_there(void **state)
 {
@@ -330,6 +372,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(on_event_may_stop_its_subscriber),
 		cmocka_unit_test(a_long_question_is_not_taken),
+		cmocka_unit_test(snapshots_that_nobody_reads_have_a_bound),
 		cmocka_unit_test(tcp_asks_whether_the_publisher_is_there),
 		cmocka_unit_test(every_follower_ends_with_what_the_publisher_has),
 	};
