@@ -374,6 +374,7 @@ static int close_children(struct tn_py_cache *cache, uint64_t deadline_ns)
  */
 static int close_until(struct tn_py_cache *cache, uint64_t deadline_ns)
 {
+	struct tn_publisher *publisher;
 	struct tn_cache *c;
 	int rc;
 
@@ -388,11 +389,12 @@ static int close_until(struct tn_py_cache *cache, uint64_t deadline_ns)
 	tn_py_link_remove(&cache->open);
 	c = cache->c;
 	cache->c = NULL;
+	publisher = cache->publisher;
+	cache->publisher = NULL; /* other threads ask for its figures */
 	Py_BEGIN_ALLOW_THREADS;
-	tn_publish_stop(cache->publisher);
+	tn_publish_stop(publisher);
 	rc = tn_cache_close(c);
 	Py_END_ALLOW_THREADS;
-	cache->publisher = NULL;
 	return rc == -ECHILD ? 0 : rc;
 }
 

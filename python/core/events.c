@@ -211,13 +211,15 @@ static void call_on_event(void *arg, uint64_t sequence, const struct tn_bus_even
 {
 	static const char *const kinds[] = {"stored", "removed", "cleared"};
 	PyGILState_STATE state = PyGILState_Ensure();
-	PyObject *told = PyObject_CallFunction(arg, "KsNNIIIy#", (unsigned long long)sequence, kinds[e->kind], hash_of(e->hash, e->hash_bytes),
+	PyObject *held = Py_NewRef((PyObject *)arg); /* it may drop the subscriber */
+	PyObject *told = PyObject_CallFunction(held, "KsNNIIIy#", (unsigned long long)sequence, kinds[e->kind], hash_of(e->hash, e->hash_bytes),
 					       hash_of(e->parent, e->parent_bytes), (unsigned)e->tier, (unsigned)e->group, (unsigned)e->block_tokens,
 					       e->ntokens ? (const char *)e->token_ids : NULL, (Py_ssize_t)(e->ntokens * sizeof(*e->token_ids)));
 
 	if (!told)
-		PyErr_WriteUnraisable(arg);
+		PyErr_WriteUnraisable(held);
 	Py_XDECREF(told);
+	Py_DECREF(held);
 	PyGILState_Release(state);
 }
 
@@ -337,11 +339,20 @@ static PyObject *publish(PyObject *module, PyObject *args)
 		tn_py_leave(cache);
 		return tn_py_raise_text(-EEXIST, "the cache publishes its events already");
 	}
-	TN_PY_CALL(cache, rc = tn_publish_start(cache->c, spec, &publisher));
-	if (rc)
-		return tn_py_raise(rc);
-	cache->publisher = publisher;
-	Py_RETURN_NONE;
+	Py_BEGIN_ALLOW_THREADS;
+	rc = tn_publish_start(cache->c, spec, &publisher);
+	Py_END_ALLOW_THREADS;
+	if (rc == 0 && cache->publisher) { /* another thread was faster */
+		Py_BEGIN_ALLOW_THREADS;
+		tn_publish_stop(publisher);
+		Py_END_ALLOW_THREADS;
+		tn_py_leave(cache);
+		return tn_py_raise_text(-EEXIST, "the cache publishes its events already");
+	}
+	if (rc == 0)
+		cache->publisher = publisher;
+	tn_py_leave(cache);
+	return rc ? tn_py_raise(rc) : Py_NewRef(Py_None);
 }
 
 static PyObject *publish_stats(PyObject *module, PyObject *object)

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import unittest
 
@@ -123,6 +124,34 @@ class PublishTest(Events):
         for bad in ((b'x' * 31, 32, 16), (b'', 32, 16), (b'x' * 33, 33, 16)):
             with self.assertRaises(ValueError):
                 space.name_blocks(space.keys(range(1)), *bad)
+
+
+    def test_a_follower_may_be_closed_by_its_own_event(self):
+        cache = self.open(host_bytes=16 << 20)
+        cache.publish(self.spec)
+        told = []
+
+        def close(*event):
+            told.append(event)
+            followers.pop().close()
+        followers = [tenuto.Subscriber(self.spec, tenuto.PrefixTree(1000, 1), on_event=close)]
+        space, kv, pool = self.raw(cache, 16)
+        self.until(lambda: not followers or followers[0].state()['current'])
+        self.saved(space, kv, pool)
+        self.until(lambda: told)
+        time.sleep(0.2)
+        self.assertEqual(len(told), 1)
+
+    def test_the_figures_of_a_publisher_end_before_it_does(self):
+        cache = self.open()
+        cache.publish(self.spec + ',interval_ms=2000')
+        closing = threading.Thread(target=cache.close)
+        closing.start()
+        time.sleep(0.3)
+        self.assertTrue(closing.is_alive())
+        with self.assertRaises(tenuto.Error):
+            cache.publish_stats()
+        closing.join()
 
 
 class HintTest(Case):

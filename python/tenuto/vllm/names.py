@@ -47,5 +47,7 @@ class Names:
                 self.without = space
         except GONE:
             raise
-        except (OSError, ValueError):
+        except _core.InvalidValue:
             self.without = space
+        except (OSError, ValueError, MemoryError):
+            pass  # these blocks have no names; the next ones may
