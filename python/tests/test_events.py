@@ -69,6 +69,7 @@ class PublishTest(Events):
         self.until(lambda: tree.find(called)[1][1] == 4, lambda: f'{tree.find(called)} {subscriber.state()} {cache.publish_stats()}')
         cache.flush()
         self.until(lambda: tree.find(called)[1] == (0, 4, 4, 4))
+        self.until(lambda: sum(event[4] == TIER_DISK for event in told) >= 4)  # blocks in a better tier count for the disk, too
         self.assertEqual(tree.find(called)[0], (0, 0, 0, 0))
         self.assertEqual(tree.find(called[:2] + hashes(50, 1) + called[2:])[1][1], 2)
         self.assertEqual(tree.find(called[1:])[1][2], 3)
