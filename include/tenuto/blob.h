@@ -55,7 +55,7 @@ TN_API long tn_volume_list(const char *dir, struct tn_volume_info *out, size_t m
 /** tn_volume_open - a volume of a catalogue, in a cache, which may be attached. Return: 0 and *out; -ENOENT: not registered; what tn_space_open and tn_memory_register say. */
 TN_API int tn_volume_open(struct tn_cache *cache, const char *dir, const char *name, struct tn_volume **out);
 
-/** tn_volume_close - before its cache. NULL is fine. */
+/** tn_volume_close - before its cache; waits for what a device still has of a blob. NULL is fine. */
 TN_API void tn_volume_close(struct tn_volume *volume);
 
 /**
@@ -64,13 +64,15 @@ TN_API void tn_volume_close(struct tn_volume *volume);
  *
  * A key names its bytes: one that is there is not replaced.
  *
+ * It returns by the deadline. A device that has the bytes then still has the volume's page, too: later puts and gets wait for it, until their own deadlines.
+ *
  * Return: 0: it is there; 1: it was there before; -EINVAL; -E2BIG: more than the volume's blob_bytes; -ENOSPC: the cache keeps it nowhere; -ETIMEDOUT; what
  * tn_save_begin says.
  */
 TN_API int tn_blob_put(struct tn_volume *volume, const void *key, size_t key_bytes, const void *data, size_t bytes, uint64_t deadline_ns);
 
 /**
- * tn_blob_get - the bytes of a key, also from a tier that does not answer at once
+ * tn_blob_get - the bytes of a key, also from a tier that does not answer at once; by the deadline, as tn_blob_put
  * @out: at most @max bytes are written
  *
  * Return: how many bytes the blob has; -ENOENT: it is not there; -EINVAL; -ETIMEDOUT; what tn_load_begin says.

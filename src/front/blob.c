@@ -6,6 +6,7 @@
 #include <tenuto/shared_memory.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "front/front.h"
 
@@ -19,6 +20,10 @@ struct tn_volume {
 	struct tn_pool *pool;
 	uint64_t blob_bytes;
 	unsigned char *page;
+	/* What had not ended when its call's time was over, and has the page. */
+	struct tn_load *load;
+	struct tn_save *save;
+	uint8_t outcome; /* of the last save */
 };
 
 static int find_volume(const char *dir, const char *name, struct tn_volume_info *out)
@@ -101,10 +106,26 @@ int tn_volume_open(struct tn_cache *cache, const char *dir, const char *name, st
 	return rc;
 }
 
+/* Waits for what has the page. 0, or -ETIMEDOUT. */
+static int take_page(struct tn_volume *v, uint64_t deadline_ns)
+{
+	int rc = v->load ? tn_load_end(v->load, deadline_ns, NULL) : 0;
+
+	if (rc != -EBUSY) {
+		v->load = NULL;
+		rc = v->save ? tn_save_end(v->save, deadline_ns, NULL) : 0;
+	}
+	if (rc == -EBUSY || rc == -ETIMEDOUT)
+		return tn_fail(-ETIMEDOUT, "a blob before is still on its way from or to a device that does not answer, and has the volume's page; try again later");
+	v->save = NULL;
+	return 0;
+}
+
 void tn_volume_close(struct tn_volume *volume)
 {
 	if (!volume)
 		return;
+	take_page(volume, TN_FOREVER);
 	if (volume->pool)
 		tn_pool_destroy(volume->pool);
 	if (volume->memory)
@@ -128,16 +149,16 @@ static int key_of(const struct tn_volume *v, const void *key, size_t bytes, stru
 	return rc < 0 ? (int)rc : rc == 1 ? 0 : tn_fail(-EINVAL, "no key came of one token");
 }
 
-/* The save is over in any case when this returns: its page is the volume's. */
-static int end_save(struct tn_save *save, uint64_t deadline_ns, int rc)
+static int end_save(struct tn_volume *v, struct tn_save *save, uint64_t deadline_ns, int rc)
 {
 	if (rc == 0)
 		rc = tn_save_end(save, deadline_ns, NULL);
 	if (rc == 0)
 		return 0;
 	tn_save_abort(save);
-	tn_save_end(save, TN_FOREVER, NULL);
-	return rc;
+	v->save = save;
+	take_page(v, deadline_ns);
+	return rc == -ETIMEDOUT ? tn_fail(rc, "the blob was not stored by the deadline") : rc;
 }
 
 int tn_blob_put(struct tn_volume *volume, const void *key, size_t key_bytes, const void *data, size_t bytes, uint64_t deadline_ns)
@@ -146,7 +167,6 @@ int tn_blob_put(struct tn_volume *volume, const void *key, size_t key_bytes, con
 	const uint32_t page = 0;
 	struct tn_save_opts opts;
 	struct tn_save *save;
-	uint8_t outcome = TN_SAVED_NOT;
 	struct tn_key k;
 	int rc = key_of(volume, key, key_bytes, &k);
 
@@ -154,23 +174,27 @@ int tn_blob_put(struct tn_volume *volume, const void *key, size_t key_bytes, con
 		return rc;
 	if (bytes > volume->blob_bytes || (bytes && !data))
 		return tn_fail(-E2BIG, "a blob of %zu bytes: the volume takes %llu", bytes, (unsigned long long)volume->blob_bytes);
+	rc = take_page(volume, deadline_ns);
+	if (rc)
+		return rc;
 	memset(volume->page, 0, HEAD_BYTES);
 	memcpy(volume->page, &length, sizeof(length));
 	if (bytes)
 		memcpy(volume->page + HEAD_BYTES, data, bytes);
 	tn_save_opts_init(&opts);
-	opts.outcome = &outcome;
+	volume->outcome = TN_SAVED_NOT;
+	opts.outcome = &volume->outcome;
 	rc = tn_save_begin(volume->space, volume->pool, &k, 1, &page, &opts, &save);
 	if (rc)
 		return rc;
 	rc = tn_save_layer(save, 0, NULL, 0);
 	rc = rc ? rc : tn_save_commit(save);
-	rc = end_save(save, deadline_ns, rc);
+	rc = end_save(volume, save, deadline_ns, rc);
 	if (rc)
 		return rc;
-	if (outcome == TN_SAVED_STORED || outcome == TN_SAVED_HOST_ONLY)
+	if (volume->outcome == TN_SAVED_STORED || volume->outcome == TN_SAVED_HOST_ONLY)
 		return 0;
-	return outcome == TN_SAVED_EXISTING ? 1 : tn_fail(-ENOSPC, "the cache keeps the blob nowhere");
+	return volume->outcome == TN_SAVED_EXISTING ? 1 : tn_fail(-ENOSPC, "the cache keeps the blob nowhere");
 }
 
 /* Asks the tiers that answer later, too: whether the blob is there. */
@@ -214,6 +238,7 @@ int64_t tn_blob_get(struct tn_volume *volume, const void *key, size_t key_bytes,
 	if (rc == 0 && max && !out)
 		rc = tn_fail(-EINVAL, "tn_blob_get: %zu bytes were announced, and there is no place for them", max);
 	rc = rc ? rc : look_up(volume, &k, deadline_ns);
+	rc = rc ? rc : take_page(volume, deadline_ns);
 	if (rc)
 		return rc;
 	tn_load_opts_init(&opts);
@@ -222,8 +247,11 @@ int64_t tn_blob_get(struct tn_volume *volume, const void *key, size_t key_bytes,
 	if (rc)
 		return rc;
 	good = tn_load_wait(load, 0, deadline_ns);
-	tn_load_end(load, TN_FOREVER, NULL);
+	volume->load = load;
+	take_page(volume, deadline_ns);
 	if (good == 1)
 		return read_page(volume, out, max);
-	return good < 0 ? good : tn_fail(-ENOENT, "the blob could not be read: it was evicted, is damaged, or came too late");
+	if (good == -ETIMEDOUT || (good == 0 && tn_now_ns(&tn_clock_system) >= deadline_ns))
+		return tn_fail(-ETIMEDOUT, "the blob was not read by the deadline");
+	return good < 0 ? good : tn_fail(-ENOENT, "the blob could not be read: it was evicted, or is damaged");
 }

@@ -6,6 +6,7 @@
 #include <tenuto/blob.h>
 
 #include "cache_rig.h"
+#include "ioengine/faulty_rig.h"
 
 #define BLOB 100000u
 
@@ -151,12 +152,49 @@ static void the_catalogue_is_sorted_bounded_and_checked(void **state)
 	rig_tear_down(&r);
 }
 
+static uint64_t soon(void)
+{
+	return tn_test_now() + 50000000;
+}
+
+/* A drive that hangs has the volume's page: calls end by their deadlines, and go on when it does. */
+static void calls_end_by_their_deadline_while_the_drive_hangs(void **state)
+{
+	const struct tn_fault hang[] = {{.kind = TN_FAULT_HANG, .op = TN_IO_READ, .count = UINT64_MAX}, {.kind = TN_FAULT_HANG, .op = TN_IO_WRITE, .count = UINT64_MAX}};
+	struct tn_volume *v;
+	struct rig r;
+
+	rig_init(&r, 64u << 20, 0, 64);
+	r.o.faulty = true;
+	rig_must_open(&r);
+	assert_int_equal(tn_volume_register(r.dir, "models", BLOB), 0);
+	v = opened(&r);
+	assert_int_equal(put(v, "a", BLOB, 1), 0);
+	tn_volume_close(v);
+	assert_int_equal(rig_flush(&r), 0);
+	rig_reopen(&r);
+	v = opened(&r);
+	rig_fault(&r, hang, 2);
+	assert_int_equal(tn_blob_get(v, "a", 1, NULL, 0, soon()), -ETIMEDOUT);
+	assert_int_equal(tn_blob_put(v, "b", 1, "b", 1, soon()), -ETIMEDOUT);
+	rig_until(&r, (rig_calm(&r), tn_blob_get(v, "a", 1, NULL, 0, soon()) == BLOB));
+	expect(v, "a", BLOB, 1);
+	rig_fault(&r, hang, 2);
+	assert_int_equal(tn_blob_put(v, "b", 1, "b", 1, soon()), -ETIMEDOUT);
+	assert_int_equal(tn_blob_get(v, "a", 1, NULL, 0, soon()), -ETIMEDOUT);
+	rig_until(&r, (rig_calm(&r), tn_blob_put(v, "c", 1, "c", 1, soon()) >= 0));
+	expect(v, "a", BLOB, 1);
+	tn_volume_close(v);
+	rig_tear_down(&r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_was_put_is_got_also_after_the_cache_was_opened_again),
 		cmocka_unit_test(a_volume_that_was_registered_anew_finds_nothing_of_before),
 		cmocka_unit_test(a_blob_that_was_evicted_is_not_there),
+		RIG_FAULTY_TEST(calls_end_by_their_deadline_while_the_drive_hangs),
 		cmocka_unit_test(the_catalogue_is_sorted_bounded_and_checked),
 	};
 
