@@ -69,7 +69,7 @@ static void puts_above_the_watermark_evict(void **state)
 	for (uint64_t k = 0; k < 100; k++) {
 		assert_int_equal(heap_put(heap, k, BYTES, 0, 0), 0);
 		st = heap_stats(heap, 0);
-		assert_true(st.heap_used <= 36 * HEAP_PAGE);
+		assert_true(st.heap_used <= 36 * HEAP_PAGE + BYTES); /* what was claimed at the mark, and is given up */
 	}
 	assert_true(st.evictions >= 80 && st.evictions + st.ready_count == 101);
 	assert_true(announces(heap) > 50);
