@@ -54,7 +54,7 @@ struct tn_bus_event {
 enum tn_bus_message_kind {
 	TN_BUS_NOTHING,	  /**< the time is over */
 	TN_BUS_CONNECTED, /**< a publisher is there, for the first time or again: what it said meanwhile is lost */
-	TN_BUS_LOST,	  /**< the publisher is gone for now */
+	TN_BUS_LOST,	  /**< the publisher is gone; it may come back */
 	TN_BUS_LIVE,	  /**< a batch */
 	TN_BUS_ANSWER,	  /**< a batch that was asked for */
 	TN_BUS_END,	  /**< the end of what was asked for */
